@@ -1,8 +1,8 @@
 """Functions staged ahead of their calls, kept under keys that their callers give.
 
-A call of `pallas_call` or `jit` looks at its arguments and at all that the kernel captures, every time, to know what it
-may use again. A library function depends on its arguments alone, and looks at them anyway. It keeps what it staged
-under a key of its own, so that a later call goes from the key to the machine code.
+Each call of `pallas_call` or `jit` inspects its arguments and everything that the kernel captures, to decide whether
+prepared code can be reused. A library function depends on its arguments alone, and inspects them anyway. It keeps
+staged calls under keys of its own, so that a later call goes from the key to the machine code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ONE_RESULT = trees.flatten(0)[1]
 class Ahead:
     """A function staged for arrays of some shapes and dtypes.
 
-    `jit(f).ahead(...)` makes it. What the function captured is as it was when it was staged. One array as result is
+    `jit(f).ahead(...)` makes it. Captured values are those at the time of staging. A single result array is
     returned alone, several in the structure in which the function returns them.
     """
 
@@ -371,5 +371,5 @@ def _library(array: Any) -> Any:
 
 
 def _by_default() -> bool:
-    """True if nothing but the arrays decides where and how a call runs."""
+    """True if only the arrays determine where and how a call runs."""
     return current_trace() is None and follows_arrays() and not checks_enabled() and not limits_enabled()

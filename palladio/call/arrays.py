@@ -12,7 +12,7 @@ from palladio.trace.array_refs import empty_ref
 
 
 def empty_like(x: Any) -> Any:
-    """Arrays of zeros in the shapes and dtypes of what a pytree holds: nothing is left uninitialised.
+    """Arrays of zeros in the shapes and dtypes of a pytree's leaves; no element is left uninitialised.
 
     Args:
         x: a pytree of anything with a shape and a dtype: arrays, references, `ShapeDtypeStruct`.

@@ -118,7 +118,7 @@ class Jitted:
     ) -> Ahead:
         """The function staged for arrays of these shapes and dtypes, without static arguments.
 
-        Calls of it neither look at what the function captures nor for other shapes.
+        Its calls check neither captured values nor shapes.
 
         Args:
             args: arrays, or a `ShapeDtypeStruct` for each.
@@ -181,7 +181,7 @@ class Jitted:
 
 
 def _described(arg: Any, name: str) -> ArrayType:
-    """The type of an array in any memory, or of what a `ShapeDtypeStruct` stands for."""
+    """The type of an array in any memory, or the one that a `ShapeDtypeStruct` describes."""
     home = card_of([arg])
     if home is None:
         return described(arg, name)
@@ -315,7 +315,7 @@ def _stage(
 
     with requests() as requested:
         staged = stage(flat, types, wrap, name=function_name(function), location=function_location(function))
-    # What was captured stands for every array of this content, so the caller's own may change; a reference is itself.
+    # A captured array is copied, since the caller may change its own; a reference is captured itself.
     captured = tuple(
         value.palladio_array if isinstance(value, ArrayRef) else np.array(value) for value in staged.captured
     )

@@ -1,4 +1,4 @@
-"""The names of Pallas' own and its GPU namespace that Palladio refuses: what they need, and what to use instead.
+"""Names of Pallas' main and GPU namespaces that Palladio refuses, with their requirement and the alternative.
 
 One table each. A name is there, so that a port finds it; using it says why not.
 """

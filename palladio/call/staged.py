@@ -87,7 +87,7 @@ def returned(results: Sequence[Any], leaves: Sequence[Any], structure: trees.Str
 
 
 def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """The results as arrays of their own, which the caller may write to."""
+    """The results as separate arrays, which the caller may write to."""
     if results and isinstance(results[0], CardArray):
         return list(results)
     if len(results) == 1 and _stands_alone(results[0], inputs):
@@ -107,7 +107,7 @@ def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def _stands_alone(result: Any, inputs: Sequence[Any]) -> bool:
-    """True if a result is surely an array with memory of its own, as those of small kernel calls are."""
+    """True if a result is known to own its memory, as those of small kernel calls do."""
     if type(result) is not np.ndarray or result.base is not None or not result.ndim or not result.flags.writeable:
         return False
     return all(result is not value for value in inputs)

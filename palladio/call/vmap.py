@@ -20,7 +20,7 @@ from palladio.trace.trace import current_trace
 
 @checked_call
 def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
-    """A function that applies `fun` to each element along an axis of its arguments and stacks what it returns.
+    """A function that applies `fun` to each element along an axis of its arguments and stacks the results.
 
     `fun` is traced once and runs in a loop, one element after the other; it may launch kernels.
 
@@ -89,7 +89,7 @@ def _extent(leaf: Any, axis: int, number: int) -> int:
 
 
 def _spread(axes: Any, tree: Any, argument: str) -> list[Any]:
-    """The axis of each leaf of a tree; an axis stands for everything below it."""
+    """The axis of each leaf of a tree; an axis applies to everything below it."""
     found = trees.spread(axes, tree, lambda each: each is None or isinstance(each, int))
     if found is None:
         raise PalladioTypeError(

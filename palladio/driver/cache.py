@@ -1,6 +1,6 @@
-"""Prepared calls, kept by what they were prepared from. Safe from many threads, signal handlers and destructors.
+"""Cache of prepared calls. Safe for use from many threads, signal handlers and destructors.
 
-One prepares, the others wait for it; but a thread that is preparing something itself does not.
+One thread prepares a call and the others wait for it, unless they are preparing another one themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Entry(Generic[T]):
 class PreparedCache(Generic[T]):
     """The most recently used prepared calls.
 
-    It has no lock of its own: what it does to its dictionaries are single steps, between which anything may happen.
+    It has no lock: its changes of dictionaries are single atomic steps, and any other code may run between two.
 
     `prepared` counts how often something was prepared, for those who want to know that nothing was.
     """

@@ -1,4 +1,4 @@
-"""Watching what is prepared, for tools that show what a kernel became."""
+"""Observing prepared calls, for tools that show the compiled forms of kernels."""
 
 from __future__ import annotations
 

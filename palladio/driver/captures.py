@@ -1,8 +1,8 @@
 """The outside values that a function's code reads, from its bytecode: global names, attributes, captured variables.
 
-The names in `co_names` are those of globals and of attributes alike, so the instructions tell them apart: `x.mean()`
-does not read the global `mean`. Of a captured variable that is only followed by attributes, `x.shape[-1]`, no other
-part of the object can change what the code does.
+`co_names` mixes names of globals and of attributes, so the instructions distinguish them: `x.mean()` does not read the
+global `mean`. If the code only reads attributes of a captured variable, `x.shape[-1]`, no other part of the object can
+change what the code does.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Emitted(Protocol):
 CLEAN = (simplify, merge_common_subexpressions, remove_dead_code)
 _LOWERED = (*CLEAN, fold_ranges, *CLEAN, place, prove_inside, schedule)
 
-# The evaluator runs what was traced: the definition is not to depend on any pass.
+# The evaluator runs the traced program: the definition must not depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
@@ -56,14 +56,14 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
 
 def llvm(call: Eqn) -> Emitted:
     """The LLVM text of a kernel call in the fused form."""
-    from palladio.cpu.kernels import lowered  # imported where it is asked for, with LLVM
+    from palladio.cpu.kernels import lowered  # imported on first use, since it imports LLVM
 
     return lowered(call)
 
 
 def cuda(call: Eqn) -> Emitted:
     """The CUDA C++ of a kernel call in the viewed form, its launch split by role."""
-    from palladio.hopper.kernels import lowered  # imported where it is asked for: few processes need it
+    from palladio.hopper.kernels import lowered  # imported on first use: few processes need it
 
     return lowered(call)
 

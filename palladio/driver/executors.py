@@ -243,7 +243,7 @@ _requested: ContextVar[list[Executor] | None] = ContextVar("palladio_requested_e
 
 @contextmanager
 def requests() -> Iterator[list[Executor]]:
-    """Collect the executors that calls inside a function ask for while the function is staged."""
+    """Collect the executors that calls inside a function request while the function is staged."""
     found: list[Executor] = []
     token = _requested.set(found)
     try:
@@ -253,7 +253,7 @@ def requests() -> Iterator[list[Executor]]:
 
 
 def request(interpret: Any) -> None:
-    """Ask for an executor for the program that a call becomes part of.
+    """Request an executor for the program that a call becomes part of.
 
     Raises:
         PalladioValueError: if another call of the same program asked for another one.
@@ -302,7 +302,7 @@ _staged_for: ContextVar[tuple[Executor, Any] | None] = ContextVar("palladio_stag
 
 @contextmanager
 def staged_for(executor: Executor) -> Iterator[None]:
-    """The program of the current trace will run on this executor, unless a call in it asks for another one."""
+    """The program of the current trace will run on this executor, unless a call in it requests another one."""
     token = _staged_for.set((executor, current_trace()))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Keys for what a call was prepared from, so that a kernel defined anew on every call is traced once.
+"""Keys of the values that a prepared call depends on, so that a kernel defined anew on every call is traced once.
 
 Two functions have one key if they have the same code and would find the same values: defaults, captured variables, the
 globals that the code reads, and of modules and classes the attributes that it mentions. A changed constant gives
@@ -50,7 +50,7 @@ _MOST_INSTALLED = 64
 
 
 class Unkeyable(Exception):
-    """A value whose content cannot be known by a key; what depends on it is prepared on every call.
+    """A value that no key identifies; calls that depend on it are prepared each time.
 
     Attributes:
         value: a description of it.
@@ -121,13 +121,13 @@ class _Last(NamedTuple):
 
 
 class Remembered:
-    """The fingerprint of something that is asked for again and again. Safe from many threads."""
+    """A fingerprint that is requested repeatedly. Safe for use from many threads."""
 
     def __init__(self) -> None:
         self._last: _Last | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Remembered, ()  # what it remembers are objects of this process
+        return Remembered, ()  # remembered objects belong to this process
 
     def fingerprint(self, *parts: Any) -> Hashable:
         """A hashable key of the parts, without a walk if nothing has changed since the last one.
@@ -146,7 +146,7 @@ class Remembered:
 def _unchanged(places: Iterable[tuple[Callable[..., bool], tuple[Any, ...]]]) -> bool:
     try:
         return all(holds(*found) for holds, found in places)
-    except Exception:  # what cannot be read any more is not what it was
+    except Exception:  # a value that can no longer be read has changed
         return False
 
 
@@ -243,7 +243,7 @@ def _is_part(value: Any, package: str) -> bool:
 
 
 class _Keys:
-    """One walk over a value. What is met again, inside itself (recursion) or elsewhere, is named by its number.
+    """One walk over a value. An object met again, inside itself (recursion) or elsewhere, is replaced by its number.
 
     Fields:
         met: number of each object that was met. Modules are met once for each set of names, since of them only the
@@ -316,7 +316,7 @@ class _Keys:
             case types.FunctionType():
                 return self.function(value)
             case Remembered():
-                return "remembered"  # what it knows follows from what is walked over anyway
+                return "remembered"  # its content follows from values that the walk visits anyway
             case types.MethodType():
                 code = getattr(value.__func__, "__code__", None)
                 first = None if code is None else reads(code).first
@@ -357,7 +357,7 @@ class _Keys:
         return self.instance(value)
 
     def captured(self, name: str, value: Any, read: Attributes, owner: str) -> Hashable:
-        """The key of a variable of a function, a module or a class, of which the code reads these attributes."""
+        """The key of a variable of a function, module or class of which the code reads only these attributes."""
         try:
             return self.read(value, read)
         except Unkeyable as error:
@@ -366,7 +366,7 @@ class _Keys:
             raise
 
     def read(self, value: Any, attributes: Attributes) -> Hashable:
-        """The key of a value of which these attributes are read: of no more of it than needed."""
+        """The key of a value of which only these attributes are read."""
         if attributes is None or not attributes:
             return self.of(value)
         if _is_array(value):
@@ -471,7 +471,7 @@ class _Keys:
         if (state is not _MISSING or filled) and not hasattr(kind, "__array__"):
             own = None if state is _MISSING else self.of(state)
             return known, own, tuple((name, self.of(item)) for name, item in filled)
-        # An iterator, a context variable or a weak reference gives other things from time to time.
+        # The value of an iterator, a context variable or a weak reference may change.
         if kind.__hash__ is None or hasattr(kind, "__array__") or hasattr(kind, "__next__") or kind in _CHANGING:
             raise Unkeyable(value)
         try:

@@ -1,4 +1,4 @@
-"""Packages whose code and globals stay as they are while a program runs, by name and by where they lie."""
+"""Packages whose code and globals are assumed not to change while a program runs, by name and location."""
 
 from __future__ import annotations
 

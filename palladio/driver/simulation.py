@@ -109,7 +109,7 @@ def _checker(
 
 
 def warn_of(machine: Machine) -> None:
-    """Warn of what a run found that does not raise."""
+    """Warn of a run's findings that do not raise."""
     if machine.checker is not None and not machine.checker.found.stop and _session.get() is None:
         for finding in machine.checker.found.findings:
             if finding.level != "hint":

@@ -1,4 +1,4 @@
-"""Attention whose scores are never kept: blocks of keys go by, and the sums so far are rescaled ("online softmax").
+"""Attention without stored scores: the kernel iterates over blocks of keys and rescales its sums ("online softmax").
 
 Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
 """
@@ -91,9 +91,9 @@ def _attention_kernel(
     total_ref: Any,
     sum_ref: Any,
 ) -> None:
-    """One block of queries and one of keys. `largest`, `total` and `sum` are what the keys so far come to.
+    """One block of queries and one of keys. `largest`, `total` and `sum` are the state over the keys so far.
 
-    Powers are of 2, which are cheaper than those of e; the scores are scaled for them.
+    Exponentials are powers of 2, cheaper than those of e; the scores are scaled accordingly.
     """
     rows, columns, causal, ragged = problem.rows, problem.columns, problem.causal, problem.ragged
     head, first_row, step = pl.program_id(0), problem.block(pl.program_id(1)) * rows, pl.program_id(2)

@@ -28,7 +28,7 @@ def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = N
 
 
 def key_of(key: Hashable, arrays: Sequence[Any]) -> Hashable:
-    """The key under which a function of `library.hopper` keeps a call: one that its namesake finds, or one of its own.
+    """The key under which a function of `library.hopper` keeps a call, shared with its namesake or private.
 
     Its namesakes multiply floats of 16 bits only, not float32 rounded to 11 bits (PTX ISA, "wgmma.mma_async", tf32),
     nor floats of 8 bits. What works on rows multiplies nothing, and is one for both.

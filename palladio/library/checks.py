@@ -208,8 +208,8 @@ def call_key(
 ) -> Hashable | None:
     """The arguments that a product is staged for.
 
-    None for what is not an array, for arrays of a GPU, where kernels are kept by other means, and for a look-up of
-    tiles, which may find others the next time.
+    None for anything but an array, for arrays of a GPU, where kernels are kept by other means, and for a look-up of
+    tiles, whose result may change.
 
     Args:
         summed: the rows are those that are summed over: `[k, m]` times `[m, n]`.
@@ -354,7 +354,7 @@ def require_number(value: Any, argument: str) -> float:
 
 
 def require_interpret(interpret: Any) -> Any:
-    """The argument of `pallas_call` that stands for it."""
+    """The corresponding argument of `pallas_call`."""
     if interpret is not None and not isinstance(interpret, (bool, str)):
         rule = "True, False or the name of an executor"
         raise fail(pl.PalladioTypeError, rule, argument="interpret", got=repr(interpret))
@@ -427,7 +427,7 @@ def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
 
 
 def _known_sizes(group_sizes: Any, m: int) -> Array | None:
-    """Group sizes that are right, as `i32[groups]`; None for those that have to be looked at more closely."""
+    """Group sizes that are evidently valid, as `i32[groups]`; None for those that need a closer check."""
     if isinstance(group_sizes, list):
         values = group_sizes
         if {*map(type, values)} != {int}:

@@ -83,7 +83,7 @@ def moe_mlp(
     interpret: Any = None,
     out: Array | None = None,
 ) -> Array:
-    """The expert layer: each token goes through its experts, whose results are added up by weight.
+    """The expert layer: each token goes through its experts, and their results are summed by weight.
 
     Tokens are not permuted in memory: their rows are gathered while they are laid out for the first product, and those
     of the second one are added to the result where they belong.
@@ -142,7 +142,7 @@ def moe_mlp_vjp(
     transposed: bool = False,
     interpret: Any = None,
 ) -> tuple[Array, Callable[[Array], ExpertGradients]]:
-    """`moe_mlp` with its gradients, for those who bring no automatic differentiation.
+    """`moe_mlp` with its gradients, for callers without automatic differentiation.
 
     The inputs of the activation are kept for the gradients, `[t k, 2 i]`. The kernels of the gradients gather the rows
     of tokens, and of `grad_out`, as those of `moe_mlp` do.
@@ -299,7 +299,7 @@ class _Assigned:
 
 
 class _Gradients:
-    """The gradients of one call, each staged by itself: what is not asked for is not computed.
+    """The gradients of one call, each staged separately: only the requested ones are computed.
 
     Fields:
         of_inputs: the gradient of the inputs of the activation, `dtype[rows, parts * wide * i]`.

@@ -203,7 +203,7 @@ def _gmm_of_grid(
         tile_for(tiling, FORWARD, m, k, n, gmm_tiling)
         return stored(zeros((m, n), dtype, lhs, rhs), out)
     if k == 0:
-        one_zero = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)  # a sum of nothing is a sum of this
+        one_zero = zeros((m, 1), dtype, lhs), zeros((groups, 1, n), dtype, rhs)  # an empty sum equals a sum over it
         return gmm(*one_zero, sizes, dtype, tiling, offset, existing_out, interpret=interpret, out=out)
     existing = () if existing_out is None else (existing_out,)
 
@@ -641,7 +641,7 @@ def _tgmm_call(problem: _Problem, by_rows: bool, steps: Array) -> Any:
     def product(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any) -> Array:
         group, first = group_ids[step], tile_of(step, m_tile_ids) * tm
         low, high = offsets[group], offsets[group + 1]
-        # Both sides: what stands in rows of other groups may be no number, and zero times that is none either. One mask
+        # Both sides: rows of other groups may hold NaN or infinity, and zero times those is NaN. One mask
         # for both would be kept in memory, of all rows of the tile in each step, so it is computed in two ways.
         row, line = (first + jnp.expand_dims(jnp.arange(tm), 1 - each) for each in (axis, 0))
         x = jnp.where((row >= low) & (row < high), lhs[...], 0)
@@ -719,7 +719,7 @@ def gmm_vjp(
     transpose_rhs: bool = False,
     interpret: Any = None,
 ) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
-    """`gmm` with its gradients, for those who bring no automatic differentiation.
+    """`gmm` with its gradients, for callers without automatic differentiation.
 
     Args:
         tiling: as in `gmm`. Of three entries, the second serves `grad_lhs`, the third `grad_rhs`; each speaks of m, k

@@ -114,7 +114,7 @@ def matmul(
 
 
 def is_group(m: int, rows: int, tile: Tile) -> bool:
-    """True if m rows are computed as one group: a few, or fewer than the rows of a kernel whose tiles have all rows."""
+    """True if m rows are computed as one group: few rows, or fewer than a kernel with one tile of rows has."""
     return 4 < m <= LEAST_STAGED_ROWS or m < rows == tile[0]
 
 

@@ -56,6 +56,6 @@ def on_hopper(
 
 
 def require_hint(tiling: Any) -> None:
-    """A tiling, which says nothing to kernels that have tiles of their own, is three positive integers or a look-up."""
+    """Check a tiling, which kernels with their own tiles ignore: three positive integers or a look-up."""
     if isinstance(tiling, (tuple, list)) and not any(map(callable, tiling)) and None not in tiling:
         require_tiling(tiling)

@@ -103,8 +103,8 @@ def _threads(m: int, k: int, n: int, matrices: int) -> int:
 def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """The tiling that `gmm` chooses for `[m, k] x [groups, k, n]`.
 
-    Of a tile only the rows of a group are computed, so one tile has all rows: no group lies in two. Only the columns
-    are spread over the threads, so they are cut into as many tiles, or a multiple.
+    Only the rows of a group are computed, so one tile has all rows, and no group spans two. Only the columns are spread
+    over the threads, so the number of tiles is a multiple of the number of threads.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.

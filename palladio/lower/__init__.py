@@ -1,7 +1,7 @@
 """Floor 7: further forms of the same IR, shared by every executor that runs kernels.
 
-A form says what is legal in it and why, prints, reads back, and still runs on the evaluator. `LOWERINGS` are the passes
-that make them, in the order in which an executor would run them.
+A form lists what is legal in it, with the reasons; its programs print, read back, and still run on the evaluator.
+`LOWERINGS` are the passes that produce the forms, in the order in which an executor runs them.
 """
 
 from __future__ import annotations

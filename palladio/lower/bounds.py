@@ -26,7 +26,7 @@ def stays_inside(entry: IndexEntry, extent: int, indices: Sequence[Atom], known:
 
 
 def indexed(eqn: Eqn) -> list[tuple[Index, ArrayType]]:
-    """The indices of an access, each with the type of what it reaches into, input by input and outermost first."""
+    """The indices of an access, each with the type of the indexed array, input by input and outermost first."""
     types: list[ArrayType] = [atom.type for atom in eqn.indices]
     found = []
     for position, stack in enumerate(eqn.op.stacks(eqn.transforms)):

@@ -215,7 +215,7 @@ SCHEDULED = form(
 
 
 def has_data(atom: Atom) -> bool:
-    """True if what an atom refers to are elements. Barriers and semaphores have none: an index says which of them."""
+    """True if an atom refers to elements. Barriers and semaphores have none: an index selects one of them."""
     return not isinstance(atom.type, RefType) or atom.type.space not in SYNCHRONISING
 
 

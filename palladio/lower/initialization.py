@@ -20,7 +20,7 @@ from palladio.types.types import ArrayType
 
 
 def written_whole(grid: Grid, kernel: Program) -> set[int]:
-    """The outputs of which every element is surely written before it is read."""
+    """The outputs whose elements are all proven to be written before they are read."""
     refs = grid.split(kernel.inputs).outputs
     outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
     return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}

@@ -1,4 +1,4 @@
-"""Dependence analysis of grid axes, for kernels whose author does not say which are parallel.
+"""Dependence analysis of grid axes, for kernels whose author does not declare parallel ones.
 
 Steps along an axis are independent if each has separate blocks of every output, and none reads from scratch
 values of another. Both are proved from the structure alone: the axis is itself an index of the outputs' blocks,
@@ -32,7 +32,7 @@ def parallel_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
 
 
 def _changes_pieces(eqn: Eqn) -> bool:
-    """True if an atomic operation changes what are pieces of elements, or several: that is not one step."""
+    """True if an atomic operation changes parts of elements, or several elements: that is not one atomic step."""
     if not eqn.op.atomic:
         return False
     width = eqn.ref.type.dtype.itemsize
@@ -41,7 +41,7 @@ def _changes_pieces(eqn: Eqn) -> bool:
 
 
 def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
-    """The axes that the author calls parallel; if none, those whose steps are proven not to depend on each other."""
+    """The axes declared parallel; if there are none, those whose steps are proven independent."""
     if any(grid.parallel) or not grid.outputs or not _is_plain(grid, kernel):
         return grid.parallel
     axes = range(len(grid.sizes))

@@ -138,7 +138,7 @@ def _of_blocks(type: RefType, meshes: Sequence[MeshShape], ends: list[int]) -> P
 
 
 def _arrivals(type: RefType, cluster: Sequence[MeshAxis]) -> int | None:
-    """None for what is not a barrier, and where the size of a cluster is known only at the call."""
+    """None for anything but a barrier, and where the cluster size is known only at the call."""
     groups = (type.attribute(Arrivals) or Arrivals()).groups
     extents = {axis.name: axis.size for axis in cluster}
     if type.space is not BARRIER or any(extents.get(axis, 1) is None for group in groups for axis in group):

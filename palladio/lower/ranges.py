@@ -45,7 +45,7 @@ Rule = Callable[[Eqn, Sequence[Range]], Range | None]
 
 
 def whole(type: Type) -> Range | None:
-    """The range of a dtype; None for what is not an integer or a bool."""
+    """The range of a dtype; None unless it is integer or bool."""
     if not isinstance(type, ArrayType):
         return None
     if dtypes.is_bool(type.dtype):
@@ -56,7 +56,7 @@ def whole(type: Type) -> Range | None:
 
 
 def range_of(atom: Atom, known: Mapping[Var, Range]) -> Range | None:
-    """The range of a variable or literal; None for what is not an integer or a bool."""
+    """The range of a variable or literal; None unless it is an integer or a bool."""
     if isinstance(atom, Literal):
         return Range(int(atom.value), int(atom.value)) if whole(atom.type) is not None else None
     return known.get(atom) or whole(atom.type)
@@ -253,7 +253,7 @@ def constants(eqn: Eqn, program: Program) -> Iterator[tuple[Var, Atom]]:
 
 
 class RangeRewriting:
-    """A rewriting that knows the ranges of integers: each equation is given to `changed` with what is known there."""
+    """A rewriting with integer ranges: `changed` gets each equation with the ranges that hold there."""
 
     def program(self, program: Program, given: Ranges | None = None) -> Program:
         """The program, given the ranges of some of its inputs."""
@@ -277,7 +277,7 @@ class RangeRewriting:
         return with_body(program, eqns, (constants.get(atom, atom) for atom in program.outputs))
 
     def parameters(self, eqn: Eqn, params: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of an equation, whose sub-programs have been rewritten."""
+        """The parameters of an equation, with its sub-programs rewritten."""
         if eqn.op is not grid_call:
             return params
         grid: Grid = params["grid"]
@@ -296,7 +296,7 @@ class RangeRewriting:
         return eqn
 
     def constant(self, var: Var, found: Range) -> Literal | None:
-        """The constant that stands for a variable of this range, if there is one."""
+        """The constant that replaces a variable of this range, if any."""
         return None
 
 

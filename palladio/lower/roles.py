@@ -132,7 +132,7 @@ class _Specialised:
             atoms[var] = Literal(next(iter(values[var].values())), var.type.dtype)
 
     def write(self, builder: Builder, eqns: Sequence[Eqn], atoms: dict[Atom, Atom], values: dict[Any, Values]) -> None:
-        """Write equations, with their atoms replaced and what is known computed."""
+        """Write equations, with atoms replaced and known values folded."""
         for eqn in eqns:
             if eqn.op is cond and (outcome := self.values(eqn.index, values)) is not None:
                 self.choose(builder, eqn, outcome, atoms, values)

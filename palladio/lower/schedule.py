@@ -1,4 +1,4 @@
-"""Grids as loops: which axes are parallel, how each step gets its blocks, how outputs begin, what is written back."""
+"""Grids as loop nests: parallel and sequential axes, block views, initialisation of outputs, write-back."""
 
 from __future__ import annotations
 

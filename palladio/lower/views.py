@@ -70,7 +70,7 @@ class _Chain:
                 pass
 
     def begin(self, base: ArrayType) -> None:
-        """Begin a view of what the last one selects, of the same bytes as another array."""
+        """Begin a view of the last one's selection, its bytes reinterpreted as another array."""
         if not self.last.is_whole:
             self.done.append(self.last)
         self.last = whole(base)

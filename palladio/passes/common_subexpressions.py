@@ -40,7 +40,7 @@ def merge_in(program: Program) -> Program:
 
 
 def _key(eqn: Eqn, written: Versions) -> Hashable | None:
-    """The key by which an equation is the same as another; None for one that is like no other."""
+    """The key of an equation, shared by those that compute the same; None if it cannot be shared."""
     if not eqn.outputs or any(kind is not EffectKind.READ or var is None for kind, var in eqn.effects):
         return None
     inputs = [_atom_key(atom) for atom in eqn.inputs]

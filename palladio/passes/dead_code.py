@@ -67,7 +67,7 @@ def _any_of(*flags: Used) -> list[bool]:
 
 
 def _replaced(eqn: Eqn, inputs: Sequence[Atom], params: dict[str, Any], used: Used) -> Eqn:
-    """The equation with other parts and only some outputs; itself if nothing is another."""
+    """The equation with other inputs and parameters and only its used outputs; the same object if nothing changed."""
     same = all(used) and len(inputs) == len(eqn.inputs)
     if same and all(params[key] == value for key, value in eqn.params.items()):
         return eqn
@@ -106,7 +106,7 @@ def _scope(eqn: Eqn, used: Used) -> Eqn:
 
 
 def _needed_carries(programs: Sequence[Program], leading: int, constants: int, used: Used) -> list[bool]:
-    """Which carries are needed: those used after the loop, and those that a needed thing in it depends on.
+    """One flag for each carry: needed after the loop, or by a needed carry or effect in it.
 
     The last of the programs is the body.
     """
@@ -135,7 +135,7 @@ def _repeated(eqn: Eqn, used: Used) -> Eqn:
 
 
 def _loop(eqn: Eqn, used: Used, names: Sequence[str], bounds: int, leading: int) -> Eqn:
-    """A loop of whose inputs the first `bounds` are bounds, and of whose body's the first `leading` are counters."""
+    """A loop whose first `bounds` inputs are bounds, and whose body's first `leading` inputs are counters."""
     constants: int = eqn.constants
     programs = [remove_dead_code_from(eqn.params[name]) for name in names]
     carries = _needed_carries(programs, leading, constants, used)

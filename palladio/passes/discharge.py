@@ -74,7 +74,7 @@ class _State:
         return self.values.get(atom, atom)
 
     def rewrite(self, eqn: Eqn) -> None:
-        """Write what an equation becomes."""
+        """Write the replacement of an equation."""
         discharged = frozenset(n for n, atom in enumerate(eqn.inputs) if atom in self.refs)
         if not discharged and not any(True for _ in subprograms(eqn)):
             self.builder.eqns.append(substituted(eqn, self.values))

@@ -35,7 +35,7 @@ def _first_reference(program: Program) -> tuple[Eqn | None, str] | None:
         allocates = any(isinstance(part, RefType) for value in eqn.params.values() for part in _parts(value))
         if allocates or any(isinstance(type, RefType) for type in eqn.input_types):
             return eqn, f"{eqn.op.name} still uses a reference"
-        # A sub-program with references where its equation has none has memory of its own: the kernel of a grid call.
+        # References in a sub-program of an equation without any are private memory: the kernel of a grid call.
         found = (_first_reference(inner) for inner in subprograms(eqn) if not inner.has_refs)
         for each in found:
             if each is not None:
@@ -146,6 +146,6 @@ def _programs(program: Program) -> list[Program]:
 
 
 def _line(eqn: Eqn) -> str:
-    """An equation that may be ill-formed, so that no printer is asked for it."""
+    """The text of an equation that may be ill-formed, made without the printer."""
     left = ", ".join(map(repr, eqn.outputs))
     return f"{left}{' = ' if left else ''}{eqn.op.name} {', '.join(map(repr, eqn.inputs))}".rstrip()

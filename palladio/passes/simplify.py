@@ -51,7 +51,7 @@ class _Rewriting:
         return self.values.get(atom, atom)
 
     def rewrite(self, eqn: Eqn) -> None:
-        """Write the equation, or what it becomes."""
+        """Write the equation or its replacement."""
         eqn = substituted(eqn, self.values)
         eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, simplify_program))
         self.location = eqn.location

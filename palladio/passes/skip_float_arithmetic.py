@@ -1,4 +1,4 @@
-"""Float arithmetic of kernels replaced by infinities, for checks that look at what a kernel does and not at its values.
+"""Replaces float arithmetic by infinities, for checks of a kernel's behaviour rather than of its values.
 
 Loads, stores, copies, moves of elements, conversions, integers and comparisons stay, so that control flow and indices
 are those of the kernel, unless they depend on floats. Products into accumulators are the machine's.

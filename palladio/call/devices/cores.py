@@ -39,7 +39,7 @@ class _OnDevices(MeshOfCores):
 
 
 def on_all_cores(call: LaunchCall, structure: trees.Structure, devices: Devices, interpret: Any) -> LaunchCall:
-    """The launch on the cores of all devices of what one device launches on its own."""
+    """A launch of one device, extended to the cores of all devices."""
     arrays = structure.num_leaves + len(call.outputs.types)
 
     def of_own_device(body: Callable[..., Any]) -> Callable[..., Any]:

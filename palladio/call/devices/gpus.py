@@ -18,7 +18,7 @@ from palladio.types.types import COUNTING, GMEM, HBM, MemoryRef, ShapeDtypeStruc
 
 
 def on_all_gpus(call: LaunchCall, structure: trees.Structure, devices: Devices, interpret: Any) -> LaunchCall:
-    """The launch on all devices of what one device launches.
+    """A launch of one device, extended to all devices.
 
     Raises:
         PalladioNotImplementedError: several programs.

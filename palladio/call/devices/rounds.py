@@ -1,4 +1,4 @@
-"""`shard_map` of functions whose launches on all devices are one: on GPUs, and on several cores of each device."""
+"""`shard_map` of functions with one launch for all devices: on GPUs, and on several cores of each device."""
 
 from __future__ import annotations
 

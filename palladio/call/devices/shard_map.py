@@ -173,7 +173,7 @@ def shard_map(
 
 
 def _spread(specs: Any, tree: Any, argument: str) -> list[PartitionSpec]:
-    """The spec of each leaf of a tree; one stands for everything below it."""
+    """The spec of each leaf of a tree; a spec applies to everything below it."""
     found = trees.spread(specs, tree, lambda each: isinstance(each, PartitionSpec))
     if found is None:
         raise PalladioTypeError(

@@ -34,7 +34,7 @@ def kernel(
     out_shape: Any = None,
     scratch_shapes: Any = None,
 ) -> Any:
-    """A function of arrays that runs `body` in every warpgroup of a grid of blocks, all of them at once.
+    """A function of arrays that runs `body` in every warpgroup of a grid of blocks, concurrently.
 
     The body gets references to the whole inputs and outputs in global memory, then to the scratch buffers: shared
     memory and barriers are one for each block, accumulators one for each thread. It returns nothing.

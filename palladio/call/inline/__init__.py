@@ -1,1 +1,1 @@
-"""Kernel calls whose kernels are written out, in loops over the grid, in another program."""
+"""Inlined kernel calls: the kernel's equations, in loops over the grid, become part of another program."""

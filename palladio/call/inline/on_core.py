@@ -1,7 +1,7 @@
 """Kernel calls as launches on one core: those that close over references, and those that semaphores go into or out of.
 
-A grid has arrays of its own, which others do not see while it runs. A launch takes references, so the kernel is written
-out in loops over the grid in the program of a core.
+The arrays of a grid are private while it runs. A launch takes references, so the kernel is inlined, in loops over the
+grid, in the program of a core.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Semaphores that go into a call or come out of it: between calls their counts are an array.
 
 A call that gives a semaphore away takes its count with it; the call that gets it starts from that count. A copy whose
-semaphore leaves its call has landed when it starts: no call ends while its copies are under way.
+semaphore leaves its call completes when it starts: no call ends while its copies are in flight.
 """
 
 from __future__ import annotations

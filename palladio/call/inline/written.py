@@ -1,7 +1,7 @@
 """Kernel calls in the programs of devices, written out: their arrays are memory of the device that others reach.
 
-A function under `shard_map` is one program of each device. A `pallas_call` in it is not an operation of its own but the
-kernel's equations in loops over the grid, so that the kernel reaches the buffers of its peers.
+A function under `shard_map` is one program of each device. A `pallas_call` in it is not a separate operation: the
+kernel's equations are inlined in loops over the grid, so that the kernel can access the buffers of its peers.
 """
 
 from __future__ import annotations

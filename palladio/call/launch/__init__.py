@@ -1,1 +1,1 @@
-"""Calls of concurrent programs: `kernel`, `mpmd_map`, meshes, and who owns the scratch."""
+"""Calls of concurrent programs: `kernel`, `mpmd_map`, meshes, and scratch ownership."""

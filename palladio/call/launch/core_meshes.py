@@ -1,7 +1,7 @@
 """Meshes of cores: plain ones, and those with the names of the cores of Pallas' original machine.
 
-Cores of a mesh run at once, each with memory and semaphores of its own. An axis of devices is one along which also
-what a device has for all its cores is apart: its global memory, and with it its part of every input and output.
+Cores of a mesh run concurrently, each with private memory and semaphores. Along an axis of devices, the memory that a
+device's cores share is separate too: its global memory, with its part of every input and output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MeshOfCores:
 
     @property
     def dimension_semantics(self) -> tuple[str, ...]:
-        """The semantics of each axis: its cores run at once."""
+        """The semantics of each axis: its cores run concurrently."""
         kinds = {"core": "core_parallel", "subcore": "subcore_parallel", "device": "parallel"}
         return tuple(kinds[kind] for _, _, kind in self.axes)
 

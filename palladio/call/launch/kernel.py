@@ -1,4 +1,4 @@
-"""`kernel`: a program for each thread of a mesh, all of them at once, on references to whole arrays."""
+"""`kernel`: a program for each thread of a mesh, run concurrently, on references to whole arrays."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def kernel(
     metadata: Any = None,
     input_output_aliases: Mapping[int, int] | None = None,
 ) -> Any:
-    """A function of arrays that runs a body on a mesh, or several bodies on several meshes, all of them at once.
+    """A function of arrays that runs a body on a mesh, or several bodies on several meshes, concurrently.
 
     Args:
         body: a function of references, or a sequence of them; left out, `kernel` is a decorator.

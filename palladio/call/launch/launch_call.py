@@ -93,7 +93,7 @@ class LaunchCall:
         self.interpret = interpret
         self.__name__ = name or function_name(self.bodies[0])
         self.sizes = [size for mesh in self.meshes for size in dynamic_sizes(mesh)]
-        # Two meshes may be equal, so whose scratch is whose is not known from what they are.
+        # Two meshes may be equal, so scratch ownership goes by position.
         self.owners = owners(trees.flatten(scratch)[0], self.meshes)
         self._remembered = Remembered()
 
@@ -237,7 +237,7 @@ class LaunchCall:
 
 
 def _require_once(values: Sequence[Any], names: Sequence[str]) -> None:
-    """Refuse a reference that is passed twice: the programs could not tell that the two are one memory."""
+    """Refuse a reference that is passed twice: the programs would not know that the two alias."""
     seen: dict[int, str] = {}
     for leaf, name in zip(values, names, strict=True):
         if isinstance(leaf, Reference) and seen.setdefault(id(leaf), name) != name:
@@ -465,7 +465,7 @@ class _Builder:
 def without_unused_barriers(
     made: Launch, programs: tuple[Program, ...], scratch: int
 ) -> tuple[Launch, tuple[Program, ...]]:
-    """The launch without the semaphores behind `get_barrier_semaphore`, if no program asks for one."""
+    """The launch without the semaphores of `get_barrier_semaphore`, if no program uses one."""
     count = len(made.scratch) - scratch
     if not count or any(
         atom in program.inputs[-count:] for program in programs for eqn in program.eqns for atom in eqn.inputs

@@ -1,4 +1,4 @@
-"""`mpmd_map`: several programs on several meshes, all at once, on the same inputs, outputs and scratch."""
+"""`mpmd_map`: several programs on several meshes, concurrently, on the same inputs, outputs and scratch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mpmd_map(
     metadata: Any = None,
     input_output_aliases: Mapping[int, int] | None = None,
 ) -> LaunchCall:
-    """A function of arrays that runs each function on every core of its mesh, all of them at once.
+    """A function of arrays that runs each function on every core of its mesh, concurrently.
 
     Every function gets references to the inputs, the outputs and the scratch, in that order, and returns nothing. The
     programs share what they reach: they say through semaphores, barriers and copies who may touch it when.

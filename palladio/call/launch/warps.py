@@ -29,7 +29,7 @@ def core_map(
     metadata: Any = None,
     scratch_shapes: Any = None,
 ) -> Decorator:
-    """A decorator that runs its function at once, in every thread of a mesh; the older spelling of `kernel`.
+    """A decorator that runs its function immediately, in every thread of a mesh; the older spelling of `kernel`.
 
     The function takes references to the scratch buffers, and closes over references and, in a function that is being
     traced, over scalars. Inside a GPU kernel the mesh is `plgpu.WarpMesh`; elsewhere the references are those of
@@ -66,9 +66,9 @@ def core_map(
 
 
 def warp_map(f: Callable[[Any], None]) -> None:
-    """Run `f(warp)` at once, in each of the four warps of this warpgroup; `warp` is its number, i32[].
+    """Run `f(warp)` concurrently in each of the four warps of this warpgroup; `warp` is its number, i32[].
 
-    Barriers, semaphores and copies are what a warp is for: one of them may issue copies while another one waits. It
+    A warp works with barriers, semaphores and copies: one of them may issue copies while another one waits. `f`
     closes over scalars and references. The warpgroup continues when all four have ended.
 
     Args:

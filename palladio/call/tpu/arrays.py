@@ -76,7 +76,7 @@ def bitcast(x: Any, ty: Any) -> Any:
 
 
 def touch(ref: Any) -> None:
-    """Keep a reference alive: nothing to do, since what a kernel does not use costs nothing."""
+    """Keep a reference alive. This has no effect here, since an unused reference costs nothing."""
 
 
 def with_memory_space_constraint(x: Any, memory_space: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The names of Pallas' TPU namespace that Palladio refuses: what they need, and what to use instead.
+"""Names of Pallas' TPU namespace that Palladio refuses, with their requirement and the alternative.
 
 One table. A name is there, so that a port finds it; using it says why not.
 """

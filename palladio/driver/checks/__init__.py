@@ -1,1 +1,1 @@
-"""Checks of calls under many schedules: the runs, the report, and pictures of what was found."""
+"""Checks of calls under many schedules: the runs, the report, and pictures of findings."""

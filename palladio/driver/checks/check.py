@@ -1,4 +1,4 @@
-"""`check`: one call under many schedules, and the report of what was found."""
+"""`check`: one call under many schedules, and the report of its findings."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from palladio.trace.functions import function_name
 
 
 def timeline(fn: Callable[..., Any], *args: Any, model: CostModel = H100) -> Timeline:
-    """The model timeline of a call: what each thread and unit would do when, after a cost model of an H100.
+    """The modelled timeline of a call: the activity of each thread and unit over time, by a cost model of an H100.
 
     Args:
         fn: a function that launches a kernel; of several launches the first is shown.

@@ -1,4 +1,4 @@
-"""The report of a check: its findings, and what it covered."""
+"""The report of a check: its findings and its coverage."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def run_once(
 
 
 def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str]) -> list[Finding]:
-    """Run the schedules of these names, one after the other: what an executor's worker does."""
+    """Run the schedules of these names, one after the other; the task of an executor's worker."""
     places, found = places_of(fn), []
     for name in names:
         prepare = Machine.give_up_soon if any(each.code == "deadlock" for each in found) else None
@@ -63,7 +63,7 @@ _workers = threading.local()
 def run_branches(
     fn: Callable[..., Any], args: tuple[Any, ...], branches: Sequence[Branch]
 ) -> list[tuple[Outcome, list[Finding]]]:
-    """Run the schedules of these branches, one after the other: what an executor's worker does."""
+    """Run the schedules of these branches, one after the other; the task of an executor's worker."""
     places = places_of(fn)
     return [run_branch(fn, args, branch, places) for branch in branches]
 
@@ -71,7 +71,7 @@ def run_branches(
 def run_branch(
     fn: Callable[..., Any], args: tuple[Any, ...], branch: Branch, places: Places
 ) -> tuple[Outcome, list[Finding]]:
-    """Run the schedule of a branch of an exploration: what the exploration learns from it, and what was found."""
+    """Run the schedule of a branch of an exploration; returns its outcome and the findings."""
     schedule = Schedule(branch)
     try:
         found = run_once(fn, args, lambda: schedule, places=places).findings

@@ -1,4 +1,4 @@
-"""Processes that share the schedules of a check with the one that asks for it."""
+"""Processes that share the schedules of a check with the calling process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 class Workers(Executor):
     """A pool of processes. This one is among them: while it waits for a result it takes work that none has started.
 
-    Each process has one piece of work at a time, so that what is left can always be taken by whoever is first.
+    Each process has one task at a time, so that the next idle process takes the next task.
 
     Args:
         jobs: the number of processes, at least 2.
@@ -34,7 +34,7 @@ class Workers(Executor):
         return work
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the other processes, when all work is done or, but for what has begun, cancelled."""
+        """End the other processes after all tasks are done or, unless they have begun, cancelled."""
         while (work := self.take()) is not None:
             work.ends(_cancelled if cancel_futures else work.run)
         self._others.shutdown(wait)

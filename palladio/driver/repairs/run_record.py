@@ -16,7 +16,7 @@ from palladio.ops.threads.launch import launch
 
 
 class RunRecord(Timer):
-    """Counts, in the run of a program, what each thread carries out and waits for.
+    """Counts the executed equations and the waits of each thread in the run of a program.
 
     Fields:
         ended: whether every thread came to its end.

@@ -68,7 +68,7 @@ class Repair:
 
     @property
     def sentence(self) -> str:
-        """The change, and what is known of it."""
+        """The change with its evidence, as a sentence."""
         ran = f"clean in {self.schedules} schedule{'s' if self.schedules > 1 else ''}"
         return f"{self.text} ({ran}; {_RESULTS[self.results]}; {duration_text(self.duration)} of modelled time)"
 
@@ -81,7 +81,7 @@ _RESULTS = {
 
 
 class Budget:
-    """A span of time by a clock, that of the wall unless told otherwise, and what was tried in it.
+    """A time budget, by the wall clock unless another is given, and the candidates tried in it.
 
     Fields:
         tried: the number of changes.
@@ -158,7 +158,7 @@ def repaired(
 
 @dataclass(frozen=True, eq=False)
 class _Alive:
-    """A candidate that is clean in model time: what runs it, its results and modelled time, and what it leaves.
+    """A candidate that is clean in model time: its runner, results, modelled time, and remaining findings.
 
     `elsewhere` is the candidate's.
     """

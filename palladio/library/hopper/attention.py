@@ -147,9 +147,9 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
 def _attend(
     problem: AttentionProblem, queries: Ref, keys: Ring, values: Ring, turn: Ref, first_row: Value, steps: Value
 ) -> tuple[Value, Value]:
-    """f32[block_q, out_width]: what the queries of one warpgroup see in all keys that they may see.
+    """f32[block_q, out_width]: the attention of one warpgroup's queries over all keys that the mask admits.
 
-    With it the logarithm of the sum of their weights, f32[block_q].
+    Also the logarithm of the sum of their weights, f32[block_q].
     """
     config = problem.config
 

@@ -257,7 +257,7 @@ def _bring_own(
     own: int,
     owners: int = COMPUTE_GROUPS,
 ) -> None:
-    """Start the copies of what the block's computing warpgroups own."""
+    """Start the copies of the parts that the block's compute warpgroups own."""
     for each in range(owners):
         for number, source in enumerate(sources):
             rows = source.at[head, pl.ds(first + each * own, own)]
@@ -290,7 +290,7 @@ def _both_products(a: Ref, b: Ref, c: Ref, d: Ref) -> tuple[Value, Value]:
 
 
 def _write(value: Value, staged: Ref, out: Ref) -> None:
-    """Start to copy a result out through the buffer of what it is the gradient of, which has been read."""
+    """Start to copy a gradient out through the buffer of its operand, which has been read."""
     staged[...] = value.astype(staged.dtype)
     plgpu.commit_smem()
     plgpu.copy_smem_to_gmem(staged, out)

@@ -25,7 +25,7 @@ def store_tile(
     rows: Value | None = None,
     scale: Callable[[int, int], Value] | None = None,
 ) -> None:
-    """Start to copy an accumulator to a place in a matrix; what lies outside of the matrix is dropped.
+    """Start to copy an accumulator to a position in a matrix; elements outside of the matrix are dropped.
 
     Args:
         acc: f32[m, n].

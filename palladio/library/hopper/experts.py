@@ -163,7 +163,7 @@ class _Up:
         return self.product.config.plane(self.product.visits, pl.cdiv(self.product.columns, self.columns))
 
     def halves(self, matrix: Ref, group: Value, depth: Any, column: Value) -> list[Ref]:
-        """What a tile multiplies with, of `[e, h, columns]` or its transposes; of gates and the others by themselves.
+        """The right operands of a tile, of `[e, h, columns]` or its transposes; gates and the other columns separately.
 
         Where these alternate, the matrices are `[e, i, 2, h]`.
         """
@@ -330,7 +330,7 @@ def moe_mlp(
     interpret: Any = None,
     out: Array | None = None,
 ) -> Array:
-    """The expert layer: each token goes through its experts, whose results are added up by weight.
+    """The expert layer: each token goes through its experts, and their results are summed by weight.
 
     Args:
         tokens: `dtype[t, h]`, float16, bfloat16 or float32.

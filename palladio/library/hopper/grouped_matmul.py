@@ -64,7 +64,7 @@ Value = Any
 
 @dataclass(frozen=True)
 class Selection:
-    """The groups that are computed, among all that there are sizes of, and what the others' rows are.
+    """The groups that are computed, among all those with sizes, and the content of the other rows.
 
     Fields:
         total: the number of all groups.
@@ -222,7 +222,7 @@ def _gmm_kernel(
 
 
 def _where_not(other: Value, factor: Callable[[int, int], Value]) -> Callable[[int, int], Value]:
-    """A factor that is 1 where a condition holds: what is from before has been scaled."""
+    """A factor that is 1 where a condition holds: earlier sums are scaled already."""
     return lambda first, count: jnp.where(other, 1.0, factor(first, count))
 
 

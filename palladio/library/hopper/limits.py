@@ -54,7 +54,7 @@ def product_dtype(preferred: Any, operand: Any, scaled: bool) -> Any:
 
 
 def require_config(config: Any, kind: type[Any]) -> Any:
-    """A configuration of a kind, the default one for None, all whose integer fields are positive."""
+    """A checked configuration of a kind, the default one for None: its integer fields are positive."""
     config = kind() if config is None else config
     if not isinstance(config, kind):
         raise fail(

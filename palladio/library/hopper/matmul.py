@@ -1,6 +1,6 @@
-"""Dense matrix product: persistent blocks whose operands are fetched ahead of them, in clusters of two.
+"""Dense matrix product: persistent blocks with prefetched operands, in clusters of two.
 
-The tiles of the result are dealt out to the blocks in an order that keeps the operands in the second-level cache.
+The tiles of the result are assigned to the blocks in an order that keeps the operands in the second-level cache.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def choose(product: Product) -> MatmulConfig:
 
 
 def read_at_once(product: Product, config: MatmulConfig, multiprocessors: int, snake: str, width: int) -> int:
-    """The rows and columns of the operands that tiles that run at once need, in bands of a width along an axis."""
+    """The rows and columns of the operands that concurrent tiles need, in bands of a width along an axis."""
     plane = config.plane(pl.cdiv(product.m, config.tile_m), pl.cdiv(product.n, config.tile_n))
     down, across = config.cluster_shape
     tiles, sides = dict(zip("mn", plane)), {"m": config.tile_m * down, "n": config.tile_n * across}

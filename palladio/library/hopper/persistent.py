@@ -95,7 +95,7 @@ class PersistentProduct:
         @plgpu.nd_loop(self.grid, collective_axes="block", init_carry=jnp.int32(0))
         def steps(info: plgpu.NDLoopInfo, before: Value) -> Value:
             tile = self.tile_at(info)
-            # A product of steps that are known is seen to be at least 0, unlike what a loop carries.
+            # A product of known steps is proven to be at least 0, unlike a loop's carry.
             known = isinstance(tile.steps, int)
             visit(tile, info.local_index * tile.steps if known else before)
             return before + tile.steps

@@ -72,7 +72,7 @@ def _by_rows(
     gather: Callable[[Any, Value], Any],
     finish: Callable[[Any, Value, Any], Value],
 ) -> None:
-    """Map some rows: as a whole if they are short; else gather what they come to, then finish each part.
+    """Map some rows: as a whole if they are short, else in two passes: accumulate over the parts, then finish each.
 
     Args:
         whole: f32[rows, n], gives their result.
@@ -99,7 +99,7 @@ def _by_rows(
 
 
 def _call(key: Hashable, kernel: Any, arrays: Sequence[Any], interpret: Any, out: Any, **options: Any) -> Any:
-    """The result of a kernel over the rows of the first array, whose last axis is the row."""
+    """The result of a kernel over the rows, along the last axis, of the first array."""
     x, *others = arrays
     shape = tuple(x.shape)
     if 0 in shape:

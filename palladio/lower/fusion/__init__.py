@@ -1,4 +1,4 @@
-"""Fusion: what is computed together, and what is kept in memory in between."""
+"""Fusion: the operations that are computed together, and the arrays kept in memory between them."""
 
 from palladio.lower.fusion.fuse import fuse, fused
 

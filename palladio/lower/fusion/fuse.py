@@ -1,4 +1,4 @@
-"""The pass to the fused form: what is computed together, and what is kept in memory in between."""
+"""The pass to the fused form: the operations computed together, and the arrays kept in memory between them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Keeping:
 
 
 def given(vars: Iterable[Var]) -> list[Known]:
-    """The facts about inputs at first: arrays are in memory, references to memory of their own."""
+    """The initial facts about inputs: arrays are in memory, references do not alias."""
     return [Storage() if isinstance(var.type, RefType) else KEPT if var.type.shape else SCALAR for var in vars]
 
 
@@ -104,7 +104,7 @@ class _ProgramKeeping:
             self.learn(var, value)
 
     def learn(self, var: Atom, value: Known) -> None:
-        """Note what is known of a variable."""
+        """Record the facts about a variable."""
         self.values[var] = value
         if isinstance(value, Availability) and value.reads and self.uses[var] > 0:
             self.reading[var] = value
@@ -112,7 +112,7 @@ class _ProgramKeeping:
             self.reading.pop(var, None)
 
     def equation(self, eqn: Eqn) -> None:
-        """Keep what is to be kept before an equation, and of its results."""
+        """Keep the arrays that must be in memory before an equation, and those of its results."""
         self.builder.location = eqn.location
         if self.passing is not None and not reduces_rows(eqn, self.passing.outputs[0]):
             self.keeping.found.append((eqn, NOT_PASSED))
@@ -197,7 +197,7 @@ class _ProgramKeeping:
         return found
 
     def replaces(self, eqn: Eqn, value: Availability) -> bool:
-        """True if a store writes each element after it has read what it is computed from."""
+        """True if a store writes each element after all elements that it is computed from have been read."""
         return not eqn.transforms and value.reads.get(self.values[eqn.ref], True)
 
     def shared(self) -> set[Storage]:
@@ -285,7 +285,7 @@ def _with(eqn: Eqn, **programs: Any) -> dict[str, Any]:
 
 
 def _left(eqn: Eqn) -> list[Availability]:
-    """Results that have a place of their own, where branches and steps leave them."""
+    """Results in memory of their own, where branches and steps store them."""
     return [KEPT if var.type.shape else SCALAR for var in eqn.outputs]
 
 
@@ -313,7 +313,7 @@ def _scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
 
 
 def _collective_scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
-    """Other threads continue when this one leaves, so it keeps what it computes from memory that they share."""
+    """Other threads continue when this one leaves, so it keeps values computed from shared memory."""
     allocated = [Storage(type.space not in SYNCHRONISING) for type in eqn.allocations]
     shared = [each for each in inputs if isinstance(each, Storage) and each.shared]
     body, outputs = keeping.program(eqn.body, [*inputs, *allocated], [*shared, *allocated])

@@ -1,4 +1,4 @@
-"""Blocks of which a choice leaves elements as they are: the new ones are stored under its mask.
+"""Masked stores: of a block whose old elements a select preserves, only the new ones are stored, under its mask.
 
 A kernel that writes `out[...] = where(mask, value, out[...])` so neither reads the block nor needs it initialised.
 """
@@ -20,7 +20,7 @@ from palladio.types.effects import EffectKind
 
 
 class Choice(NamedTuple):
-    """A load, the choice that alone uses it, and the store of what is chosen."""
+    """A load, the select that is its only use, and the store of the result."""
 
     load: Eqn
     select: Eqn
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
 
 def choices(program: Program) -> Iterator[Choice]:
-    """The matrices that are loaded only for what a choice leaves, which is stored there before all else."""
+    """The matrices loaded only for a select, whose result is stored to the same block before any other access."""
     used = Counter(atom for each in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in each)
     loads: dict[Atom, Eqn] = {}
     found: dict[Atom, tuple[Eqn, Eqn]] = {}

@@ -1,4 +1,4 @@
-"""Sorted arrays of which only the greatest few elements of each line are used, as by `top_k`."""
+"""Sorts whose results are used only for the few greatest elements of each line, as by `top_k`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _users(program: Program, outputs: Sequence[Var]) -> Iterator[Eqn]:
 
 
 def _first(eqn: Eqn, shape: Shape) -> int | None:
-    """The number of elements that an equation takes at the beginning of each line, if that is what it does."""
+    """The number of elements that an equation takes from the start of each line; None for another equation."""
     stack = eqn.transforms if eqn.op is extract else ()
     view = stack[0] if len(stack) == 1 else None
     if not isinstance(view, View) or view.guards or view.base.shape != shape or view.sizes[:-1] != shape[:-1]:

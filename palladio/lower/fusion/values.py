@@ -155,7 +155,7 @@ def _converted(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 
 def _rearranged(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    """A view of what is in memory, or the same elements at other indices."""
+    """A view of an array in memory, or a lazy array with the same elements at other indices."""
     (x,) = _values(inputs)
     return Availability(x.residence, merged([x], aligned=False))
 
@@ -219,7 +219,7 @@ def _loaded(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 
 def _gathers(eqn: Eqn) -> bool:
-    """True if the elements of an access are read one by one, into memory of their own."""
+    """True if an access reads its elements one by one, into new memory."""
     ref = eqn.inputs[0].type
     stack = [each for each in eqn.transforms if not isinstance(each, Peer)]
     shapes = [atom.type.shape for atom in eqn.indices]

@@ -1,4 +1,4 @@
-"""Zero ranges: positions along an axis outside of which all elements of an array are zero, from masks by comparison.
+"""Zero ranges: bounds along an axis outside of which all elements are zero, derived from masks of comparisons.
 
 Masks such as `arange(n) + start >= first` leave zeros outside of a range of positions. A product of two such arrays
 need not multiply them, and a store under such a mask need not visit the other rows. The analysis is conservative: a
@@ -73,7 +73,7 @@ class Zeros:
 
     @staticmethod
     def of(program: Program, given: Zeros | None = None) -> Zeros:
-        """Those that follow from the equations of a program, and from what is known of its inputs."""
+        """The ranges that follow from a program's equations and from those of its inputs."""
         found = given or Zeros()
         for eqn in program.eqns:
             rule = _RULES.get(eqn.op)
@@ -86,7 +86,7 @@ class Zeros:
         return self.bounds.get(atom, {}).get(axis, ())
 
     def passed(self, inputs: Sequence[Var], operands: Sequence[Atom]) -> Zeros:
-        """What is known of the inputs of a sub-program that runs on these operands."""
+        """The ranges of the inputs of a sub-program that runs on these operands."""
         found = Zeros()
         for var, operand in zip(inputs, operands, strict=True):
             if operand in self.ramps:
@@ -117,12 +117,12 @@ def _rows(eqn: Eqn) -> dict[str, int]:
 
 
 def bound_in(program: Program) -> Program:
-    """The program with the ranges of masked operands, where products and stores leave out what is outside of them."""
+    """The program with the ranges of masked operands, outside of which products and stores do nothing."""
     return _bounded(program, Zeros())[0]
 
 
 def _bounded(program: Program, given: Zeros) -> tuple[Program, dict[Atom, Var]]:
-    """The program with its ranges, from what is known of its inputs; scalars from around it, and their names in it."""
+    """The program with its ranges, given those of its inputs; and its captured scalars, with their names in it."""
     zeros = Zeros.of(program, given)
     found = dict(unbounded(program, zeros))
     writer = _Writer({*program.inputs, *(var for eqn in program.eqns for var in eqn.outputs)})
@@ -138,7 +138,7 @@ def _bounded(program: Program, given: Zeros) -> tuple[Program, dict[Atom, Var]]:
 
 
 def _with_bodies(eqn: Eqn, zeros: Zeros, writer: _Writer) -> tuple[list[Atom], dict[str, Any]]:
-    """The inputs and parameters of an equation whose sub-programs have their ranges, and the scalars for these."""
+    """The inputs and parameters of an equation with ranges in its sub-programs, and the scalars of these ranges."""
     operand, parameter, count = _handed_on(eqn)
     operands = eqn.inputs[operand : operand + count]
     bodies: dict[Program, tuple[Program, dict[Atom, Var]]] = {}
@@ -287,7 +287,7 @@ def _compare(zeros: Zeros, eqn: Eqn) -> None:
 
 
 def _both(x: Bounds, y: Bounds) -> Bounds:
-    """The bounds of what is zero where either of two arrays is."""
+    """The bounds of an array that is zero wherever one of two arrays is."""
     return {axis: (*x.get(axis, ()), *y.get(axis, ())) for axis in {**x, **y}}
 
 
