@@ -55,7 +55,7 @@ class Deadlocked(Exception):
 
 @dataclass(frozen=True)
 class PeerAxis:
-    """An axis along which each peer has a copy of the buffer: this one's index, the number of peers, the stride in bytes."""
+    """An axis along which peers have the same buffer: this one's index, the number of peers, the stride in bytes."""
 
     name: str
     here: Int
