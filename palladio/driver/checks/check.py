@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -142,21 +142,20 @@ def _beyond(fn: Callable[..., Any], args: tuple[Any, ...], combinations: Sequenc
         return ""
     (name,) = combinations[0]
     values = [each[name] for each in combinations]
-    if not all(type(value) is int for value in values) or values != list(range(values[0], values[0] + len(values))):
+    if not all(type(value) is int for value in values):
+        return ""
+    first, stride = values[0], values[1] - values[0]
+    if stride < 1 or values != [*range(first, first + stride * len(values), stride)]:
         return ""
 
-    def recorded(value: int, shared: set[str] | None) -> Trace:
-        recorder = Recorder(shared)
-        run_once(partial(fn, **{name: value}), args, InTurn, recorder.follow)
+    def record(number: int, shared: Collection[str], states: Collection[int]) -> Trace:
+        recorder = Recorder(shared, states)
+        run_once(partial(fn, **{name: values[number]}), args, InTurn, recorder.follow)
         return recorder.trace
 
-    shared: set[str] = set()
-    for value in values:
-        trace = recorded(value, None)
-        if not trace.settled or trace.launches != 1:
-            return ""
-        shared |= trace.shared
-    return f"{name} ≥ {values[0]}" if holds({value: recorded(value, shared) for value in values}) else ""
+    if not holds(record, len(values)):
+        return ""
+    return f"{name} ≥ {first}" if stride == 1 else f"{name} = {first}, {first + stride}, {first + 2 * stride}, …"
 
 
 def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]]:

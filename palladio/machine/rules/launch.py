@@ -14,7 +14,7 @@ from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Eqn, Program, walk
 from palladio.lower.place import core_axes, owner_of, placements
 from palladio.machine.check.deadlock import deadlock
-from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, allocate
+from palladio.machine.run.buffers import Accumulator, Barrier, BarrierSlot, Buffer, allocate
 from palladio.machine.run.core_memory import PerCore, part
 from palladio.machine.run.coroutines import RULES, Coroutine, run_program
 from palladio.machine.run.machine import Machine
@@ -310,7 +310,7 @@ def _extents(axes: Sequence[MeshAxis]) -> dict[str, int]:
 def allocate_for(thread: Thread, type: RefType, name: str) -> Any:
     """A store of one thread's own."""
     store = allocate(type, name, thread.block)
-    if isinstance(store, Buffer):
+    if isinstance(store, (Accumulator, Buffer)):
         store.owner = thread
     thread.machine.allocated(store, False)
     return store

@@ -116,7 +116,8 @@ class Element:
 
 
 class Accumulator(Store):
-    """An accumulator of the tensor cores. `group` is the last wgmma that was issued on it, 0 for none.
+    """An accumulator of the tensor cores, of the thread `owner`. `group` is the last wgmma that was issued on it, 0 for
+    none.
 
     `lacking` are the elements that depend on memory which nothing has written, and `origin` the read of it.
     """
@@ -127,6 +128,7 @@ class Accumulator(Store):
         self._sum: Sum | None = None
         self.group = 0
         self.issued: Any = None
+        self.owner: Any = None
         self.lacking: Any = None
         self.origin: Any = None
 

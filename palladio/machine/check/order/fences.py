@@ -20,10 +20,13 @@ _MOST_KEPT = 256
 class GlobalFences:
     """The stores that each `commit_gmem` of a run has made visible to asynchronous copies."""
 
-    __slots__ = ("_taken",)
-
     def __init__(self) -> None:
         self._taken: dict[Component, list[tuple[int, Clock]]] = {}
+
+    @property
+    def any(self) -> bool:
+        """True if a thread has run into a fence."""
+        return bool(self._taken)
 
     def commits(self, thread: Thread) -> None:
         """A thread runs into a fence, at its epoch."""

@@ -1,0 +1,21 @@
+"""Induction over the steps of a ring: extends the verdict on a few sizes to every larger one.
+
+One schedule is followed, in which threads take turns. For each step of the machine its events (accesses, arrivals,
+waits, copies, products) are recorded, and the state after it that determines the rest: phases of barriers relative to
+their waiting threads, async ops in flight, and the part of each clock about accesses that a later one can conflict
+with. Neither contains step numbers.
+
+Let the steps of size k + p be those of size k with some parts repeated once more, and let the state before and after
+each repetition be equal. Then the run of k + 2p goes through those states too, and from each of them on as the run of
+k + p does from the first: it has the same findings, none; and so on for every n. That holds of every other schedule as
+well if each arrival of a phase happens after all those of the previous phase: then no schedule can count an arrival
+towards another phase, so all have the same order, and races and deadlocks are those of the order.
+
+It assumes that larger sizes continue the pattern: see docs/checking.md.
+"""
+
+from palladio.machine.check.induction.proof import FEWEST, holds
+from palladio.machine.check.induction.recorder import InTurn, Recorder
+from palladio.machine.check.induction.trace import Step, Trace
+
+__all__ = ["FEWEST", "InTurn", "Recorder", "Step", "Trace", "holds"]

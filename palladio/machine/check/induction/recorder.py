@@ -1,0 +1,180 @@
+"""Records runs of a machine for the induction: what happens in each step, and the state after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from palladio.ir.core import Eqn, walk
+from palladio.machine.check.induction.state import FARTHEST, Watched, line_of, slot_of
+from palladio.machine.check.induction.trace import GLOBAL, Event, Step, Trace
+from palladio.machine.run.buffers import BarrierSlot, Buffer
+from palladio.machine.run.clocks import Component
+from palladio.machine.run.machine import Machine
+from palladio.machine.run.policies import RoundRobin
+from palladio.machine.run.threads import AsyncOp, Thread
+from palladio.types.types import BARRIER
+
+
+class InTurn(RoundRobin):
+    """The schedule that is followed: threads take turns at every operation that synchronises."""
+
+    points = True
+
+
+class Recorder:
+    """Records the run of a machine. Its checker reports the events.
+
+    Args:
+        shared: the buffers of global memory whose accesses a state knows.
+        states: the steps after which states are recorded.
+    """
+
+    def __init__(self, shared: Collection[str] = (), states: Collection[int] = ()) -> None:
+        self.trace = Trace()
+        self.shared = shared
+        self.states = states
+        self.events: list[Event] = []
+
+    def follow(self, machine: Machine) -> None:
+        """Watch a machine, which has a checker, from before its launch."""
+        checker = machine.checker
+        self.machine, self.trace.launches = machine, self.trace.launches + 1
+        self.watched = Watched(machine, self.shared)
+        _before(checker, "launch_starts", self._launch)
+        _before(checker, "allocated", self._allocated)
+        _before(checker, "scope_ends", self._scope_ends)
+        _after(checker.threads, "starts", self._starts)
+        _after(checker.threads, "joins", lambda _, group: self.watched.joins(group))
+        _before(checker.threads, "fences", lambda thread: self._note(thread, "fence"))
+        _before(checker.accesses.fences, "commits", lambda thread: self._note(thread, "fence of global memory"))
+        _before(checker.accesses, "touch", self._touch)
+        _before(checker.barriers, "arrives", self._arrives)
+        _before(checker.barriers, "observes", lambda thread, slot, _: self._note(thread, "wait", *slot_of(slot)))
+        _before(checker.barriers, "completes", self._completes)
+        orders = checker.async_ops
+        _before(orders, "copy_issued", self._copies)
+        _after(orders, "lands", self._lands)
+        _before(orders, "product_issued", lambda thread, op, acc, *_: self._note(thread, "product", acc.name))
+        _before(orders, "products_awaited", self._products)
+        _before(orders, "accumulator", lambda thread, eqn, acc: self._note(thread, eqn.op.name, acc.name))
+        _before(orders, "store_issued", lambda thread, *_: self._note(thread, "store", len(thread.open)))
+        _before(orders, "stores_awaited", self._stores)
+        _after(machine, "step", self._steps)
+        _before(machine, "leave", self.watched.leaves)
+
+    def _note(self, thread: Thread, *event: Any) -> None:
+        kind, *rest = event
+        self.events.append((kind, str(thread), *rest))
+
+    def _steps(self, _: Thread) -> None:
+        state = self.watched.digest() if len(self.trace.steps) in self.states else b""
+        self.trace.steps.append(Step(tuple(self.events), state))
+        self.events.clear()
+
+    def _launch(self, launching: Any) -> None:
+        for program in launching.programs:
+            for eqn in walk(program):
+                far = max(eqn.params.get("n") or 0, eqn.params.get("wait_n") or 0) > FARTHEST
+                if far or eqn.op.atomic or not _ordered(eqn):
+                    self.trace.settled = False
+        if launching.on_cores:
+            self.trace.settled = False
+
+    def _allocated(self, store: Any, *_: bool) -> None:
+        self.watched.stores.append(store)
+        if store.home is not None:
+            self.trace.allocated.add((store.name, str(store.type)))
+
+    def _starts(self, thread: Thread, _: Any) -> None:
+        self.watched.threads.append(thread)
+        self._note(thread, "start")
+
+    def _scope_ends(self, thread: Thread, _: Eqn, stores: Sequence[Any], *__: Any) -> None:
+        self._note(thread, "scope", tuple(store.name for store in stores))
+        self.watched.ends(stores)
+
+    def _touch(
+        self,
+        thread: Thread,
+        store: Buffer,
+        stack: Any,
+        indices: Any,
+        access: Any,
+        clock: Any,
+        mask: Any = None,
+        strict: bool = True,
+    ) -> None:
+        if store.shadow is None:
+            return
+        region = store.shadow.regions.resolve(stack, indices, mask)
+        if store.home is None and store.shadow.touched(region):
+            self.trace.shared.add(store.name)
+        chosen = None if region.chosen is None else region.chosen.tobytes()
+        what = access.write, access.atomic, access.asynchronous, line_of(access.site)
+        if store.home is None:
+            self.events.append((GLOBAL, store.name, str(thread), region.bands, chosen, *what))
+        else:
+            self._note(thread, "access", store.home.label, store.name, region.bands, chosen, *what)
+
+    def _arrives(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> None:
+        self._note(thread, "arrive", *slot_of(slot))
+        self._counted(slot, thread.generic, (thread.component, thread.generic.epoch(thread.component)))
+
+    def _lands(self, async_op: AsyncOp, slot: BarrierSlot) -> None:
+        clocks = self.machine.checker.barriers.slot_clocks(slot)
+        self._counted(slot, async_op.notes[0], (clocks.component, clocks.base + slot.completed + 1))
+
+    def _counted(self, slot: BarrierSlot, clock: Any, arrival: tuple[Component, int]) -> None:
+        """An arrival: it must happen after those of the previous phase."""
+        if not all(clock.covers(*each) for each in self.watched.last.get(slot, ())):
+            self.trace.settled = False
+        self.watched.phase.setdefault(slot, []).append(arrival)
+
+    def _completes(self, slot: BarrierSlot, _: Any) -> None:
+        self.watched.last[slot] = self.watched.phase.pop(slot, [])
+
+    def _copies(self, thread: Thread, _: AsyncOp, __: Any, ___: Any, slots: Sequence[BarrierSlot], *____: Any) -> None:
+        self._note(thread, "copy", *map(slot_of, slots))
+
+    def _products(self, thread: Thread, _: Eqn, upto: int) -> None:
+        self._note(thread, "products", thread.issued - upto, upto > 0)
+
+    def _stores(self, thread: Thread, _: Eqn, n: int, read_only: bool) -> None:
+        self._note(thread, "stores", n, read_only, len(thread.open), thread.groups > n)
+
+
+def _ordered(eqn: Eqn) -> bool:
+    """True if the order of an equation with others may be the same in every schedule; of barriers the run tells.
+
+    Tests without waiting and semaphores are not.
+    """
+    sync = eqn.op.sync
+    if sync is None:
+        return True
+    atoms = [*eqn.arrivals, *([getattr(eqn, sync.waits)] if isinstance(sync.waits, str) else [])]
+    return sync.polls is None and all(atom.type.space is BARRIER for atom in atoms)
+
+
+def _before(owner: Any, name: str, notify: Callable[..., Any]) -> None:
+    method = getattr(owner, name)
+
+    def notified(*args: Any, **options: Any) -> Any:
+        notify(*args, **options)
+        return method(*args, **options)
+
+    setattr(owner, name, notified)
+
+
+def _after(owner: Any, name: str, notify: Callable[..., Any]) -> None:
+    method = getattr(owner, name)
+
+    def notified(*args: Any, **options: Any) -> Any:
+        found = method(*args, **options)
+        notify(*args, **options)
+        return found
+
+    setattr(owner, name, notified)
+
+
+__all__ = ["InTurn", "Recorder"]
