@@ -44,7 +44,7 @@ def _grouped(name: str, dtype: Any, megablox_rounds: int, floor: Floor | None) -
     for rows, product in _by_group(lhs, rhs, sizes):
         expected[rows] = product
     contenders = [
-        Contender(OURS, lambda: gmm(lhs, rhs, sizes, tiling=TILING, interpret=True)),
+        Contender(OURS, lambda: gmm(lhs, rhs, sizes, np.float32, TILING, interpret=True)),
         peers.megablox_gmm(lhs, rhs, sizes, TILING, megablox_rounds),
         peers.numpy_gmm(lhs, rhs, sizes, 7),
     ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +22,8 @@ Array = np.ndarray[Any, Any]
 
 SIZE = 1024
 JAX_INTERPRETER = "JAX's GPU interpreter, detect_races=True"
-PYTHON = "JAX_PYTHON"
-"""The environment variable that names a Python with the newest JAX."""
-DEFAULT_PYTHON = Path(__file__).resolve().parents[1] / ".venv" / "jax" / "bin" / "python"
+PYTHON = Path(sys.prefix) / "jax" / "bin" / "python"
+"""The Python with the newest JAX, which `make bench` installs; `JAX_PYTHON` names the one that it is made with."""
 HALF = 1e-3  # of float16 results
 
 
@@ -44,15 +43,18 @@ def matmul() -> Comparison:
 
 def jax_interpreter(a: Array, b: Array, rounds: int = 3) -> Contender:
     """`hopper_matmul_mgpu` of a JAX that has a public GPU interpreter, in a process of its own."""
-    python = os.environ.get(PYTHON, str(DEFAULT_PYTHON))
-    if shutil.which(python) is None:
-        return Contender(JAX_INTERPRETER, None, missing=f"no {python}; {PYTHON} names a Python with JAX 0.12 or newer")
+    if not PYTHON.exists():
+        return Contender(JAX_INTERPRETER, None, missing=f"no {PYTHON}: make bench JAX_PYTHON=python3.12 installs it")
     folder = tempfile.mkdtemp(prefix="palladio-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     np.savez(Path(folder) / "operands.npz", a=a, b=b)
     script = Path(__file__).with_name("jax_simulator.py")
     process = subprocess.Popen(
-        [python, str(script), folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [str(PYTHON), str(script), folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     atexit.register(process.kill)
     if not process.stdout or not process.stdin or not process.stdout.readline():

@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def stand_in(tmp_path, monkeypatch):
         python = tmp_path / "python"
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n', encoding="utf-8")
         python.chmod(0o755)
-        monkeypatch.setenv(simulated.PYTHON, str(python))
+        monkeypatch.setattr(simulated, "PYTHON", python)
 
     return use
 
@@ -56,13 +57,13 @@ def test_a_peer_that_ends_is_no_result(stand_in):
         simulated.jax_interpreter(A, B).run()
 
 
-def test_without_such_a_python_the_row_says_which_variable_names_one(monkeypatch):
-    monkeypatch.setenv(simulated.PYTHON, "/nowhere/python")
-    assert "JAX_PYTHON names a Python" in simulated.jax_interpreter(A, B).missing
+def test_without_such_a_python_the_row_says_what_installs_one(monkeypatch):
+    monkeypatch.setattr(simulated, "PYTHON", Path("/nowhere/python"))
+    assert "make bench JAX_PYTHON=python3.12 installs it" in simulated.jax_interpreter(A, B).missing
 
 
 def test_the_row_checks_the_simulator_against_float64(monkeypatch):
-    monkeypatch.setenv(simulated.PYTHON, "/nowhere/python")
+    monkeypatch.setattr(simulated, "PYTHON", Path("/nowhere/python"))
     monkeypatch.setattr(simulated, "SIZE", 256)
     comparison = simulated.matmul()
     assert comparison.floor.ratio == 10
@@ -70,3 +71,10 @@ def test_the_row_checks_the_simulator_against_float64(monkeypatch):
     assert ours.name == OURS
     error = np.linalg.norm(np.asarray(ours.run(), np.float64) - comparison.expected)
     assert error <= comparison.tolerance * np.linalg.norm(comparison.expected)
+
+
+def test_the_variable_of_make_names_no_python_with_jax(stand_in, monkeypatch):
+    # `make bench JAX_PYTHON=python3.12` exports it: the Python that makes the environment with JAX, not that one.
+    stand_in('print("version", flush=True)')
+    monkeypatch.setenv("JAX_PYTHON", "/nowhere/python")
+    assert simulated.jax_interpreter(A, B).missing == ""
