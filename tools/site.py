@@ -28,6 +28,7 @@ MODULES = (
     "palladio.library",
     "palladio.gpu",
     "palladio.tpu",
+    "palladio.tpu.sparse_core",
     "palladio.interop.torch",
     "palladio.interop.jax",
     "palladio.interop.transformers",

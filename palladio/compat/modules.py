@@ -34,7 +34,7 @@ SOURCES: dict[str, str] = {
     "jax.experimental.pallas.ops.tpu.megablox": "palladio.library",
     "jax.experimental.pallas.ops.tpu.megablox.gmm": "palladio.library",
     "jax.experimental.pallas.tpu": "palladio.tpu",
-    "jax.experimental.pallas.tpu_sc": "palladio.tpu",
+    "jax.experimental.pallas.tpu_sc": "palladio.tpu.sparse_core",
     "jax.experimental.pallas.triton": "palladio.gpu",
     "jax.lax": "palladio.lax",
     "jax.nn": "palladio.nn",

@@ -32,7 +32,7 @@ FLOOR[""] = FLOOR["demo"]  # palladio/__init__.py, the facade: it may import eve
 FLOOR["__main__"] = FLOOR["demo"]  # `python -m palladio`, the command line
 
 USER_LIKE = ("library", "demo")  # only these use the facade as users do
-NAMES = ("gpu", "tpu", "numpy", "nn", "lax", "library", "interop", "interop.torch")
+NAMES = ("gpu", "tpu", "tpu.sparse_core", "numpy", "nn", "lax", "library", "interop", "interop.torch")
 PUBLIC = {"palladio", *(f"palladio.{name}" for name in NAMES)}
 
 

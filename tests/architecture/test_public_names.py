@@ -14,6 +14,7 @@ SURFACE = (
     "palladio",
     "palladio.gpu",
     "palladio.tpu",
+    "palladio.tpu.sparse_core",
     "palladio.numpy",
     "palladio.nn",
     "palladio.lax",
