@@ -22,7 +22,7 @@ from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.jit import jit as staged
 from palladio.call.vmap import vmap as over_slices
-from palladio.compat.arrays import returning_arrays
+from palladio.compat.arrays import narrow_dtype, returning_arrays
 from palladio.compat.derivatives import RULES, fitted
 from palladio.ir.bind import bind
 from palladio.ir.core import Eqn, Var
@@ -298,6 +298,18 @@ def _gradient_of(leaf: Any, var: Var | None, gradients: dict[Var, Any]) -> Any:
     return gradients[var] if var in gradients else jnp.zeros(var.type.shape, var.type.dtype)
 
 
+float0 = np.dtype([("float0", np.void, 0)])
+"""The dtype of the gradients and tangents of integers and bools, which say nothing."""
+
+
+def _completed(given: Any, found: Sequence[Any]) -> Any:
+    """Gradients or tangents in the structure of a tree, of which those of its floats are given in order."""
+    leaves, structure = trees.flatten(given)
+    of_floats = iter(found)
+    every = [next(of_floats) if _has_gradient(leaf) else np.zeros(np.shape(leaf), float0) for leaf in leaves]
+    return trees.unflatten(structure, every)
+
+
 def _run(function: Callable[..., Any], *args: Any) -> Any:
     """A function of trees of which only the arrays are traced: outside of a trace it is staged."""
     if current_trace() is not None:
@@ -334,7 +346,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **hints: 
             def flat(*values: Any) -> Any:
                 return fun(*trees.unflatten(structure, values))
 
-            return [[] if each is None else [each] for each in vjp(flat, *slices)[1](g)]
+            return [[each] if _has_gradient(each) else [] for each in vjp(flat, *slices)[1](g)]
 
         found = over_slices(element, (out_axes, *along))(gradient, *leaves)
         return trees.unflatten(structure, [_along(*each) for each in zip(found, along, leaves, strict=True)])
@@ -371,7 +383,8 @@ def vjp(fun: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
 
     Args:
         fun: a function of trees of arrays. Kernels that it calls stand inside of `custom_vjp` functions.
-        args: the arguments to differentiate by; floats have a gradient, anything else is constant and has None.
+        args: the arguments to differentiate by; floats have a gradient, anything else is constant and has one of
+            dtype `float0`.
         has_aux: `fun` returns a pair, of which the second is passed on after the other two.
 
     Raises:
@@ -387,7 +400,10 @@ def vjp(fun: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
             def pull(gradient: Any) -> Any:
                 return _run(lambda g, *given: _pulled(fun, given, has_aux)[2](g), gradient, *args)
 
-    return (result, pull, aux) if has_aux else (result, pull)
+    def gradients(gradient: Any) -> Any:
+        return _completed(args, trees.flatten(pull(gradient))[0])
+
+    return (result, gradients, aux) if has_aux else (result, gradients)
 
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
@@ -416,30 +432,50 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
                 expected=f"{trees.shown(structure)} of shapes {', '.join(str(np.shape(each)) for each in given)}",
                 got=f"{trees.shown(form)} of shapes {', '.join(str(np.shape(each)) for each in along)}",
             )
-        result, tangent, aux = _run(lambda args, along: _pushed(fun, args, along, has_aux), primals, tangents)
+        for x, t in zip(given, along, strict=True):
+            _require_same_kind(x, t)
+        wanted = [t for x, t in zip(given, along, strict=True) if _has_gradient(x)]
+        result, found, aux = _run(lambda args, along: _pushed(fun, args, along, has_aux), primals, wanted)
+        tangent = _completed(result, found)
     return (result, tangent, aux) if has_aux else (result, tangent)
+
+
+def _require_same_kind(primal: Any, tangent: Any) -> None:
+    """Refuse a tangent of another dtype than its argument's, or of another than `float0` for what is not a float."""
+    wanted, got = (np.dtype(narrow_dtype(np.dtype(getattr(x, "dtype", type(x))))) for x in (primal, tangent))
+    if not dtypes.is_supported(wanted):
+        raise PalladioTypeError(
+            "an argument of a dtype that Palladio does not have",
+            argument="primals",
+            expected=dtypes.LISTED,
+            got=str(wanted),
+        )
+    if not _has_gradient(primal):
+        wanted = float0
+    if got == wanted or (type(tangent) is float and wanted != float0):
+        return
+    raise PalladioTypeError(
+        "a tangent has the dtype of its argument, float0 where that is not a float",
+        argument="tangents",
+        expected="float0" if wanted == float0 else str(wanted),
+        got=str(got),
+        hint="np.zeros(np.shape(x), jax.dtypes.float0) is the tangent of integers",
+        jax="primal and tangent arguments to jax.jvp do not match; dtypes must be equal, or in case of int/bool primal "
+        "dtype the tangent dtype must be float0.",
+    )
 
 
 def _pushed(
     fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Any, Any]:
     result, aux, pull = _pulled(fun, tuple(primals), has_aux)
-    leaves, structure = trees.flatten(result)
-    by = [n for n, leaf in enumerate(leaves) if _has_gradient(leaf)]
+    floats = [leaf for leaf in trees.flatten(result)[0] if _has_gradient(leaf)]
 
     def gradients(*given: Any) -> list[Any]:
-        every: list[Any] = [jnp.zeros_like(leaf) for leaf in leaves]
-        for n, gradient in zip(by, given, strict=True):
-            every[n] = gradient
-        return [each for each in trees.flatten(pull(trees.unflatten(structure, every)))[0] if each is not None]
+        return [each for each in trees.flatten(pull(_completed(result, given)))[0] if each is not None]
 
-    floats = [_has_gradient(leaf) for leaf in trees.flatten(tuple(primals))[0]]
-    wanted = [leaf for leaf, known in zip(trees.flatten(tuple(tangents))[0], floats, strict=True) if known]
-    found = _pulled(gradients, [jnp.zeros_like(leaves[n]) for n in by])[2](wanted)
-    every = [jnp.zeros_like(leaf) for leaf in leaves]
-    for n, tangent in zip(by, found, strict=True):
-        every[n] = tangent
-    return result, trees.unflatten(structure, every), aux
+    found = _pulled(gradients, [jnp.zeros_like(leaf) for leaf in floats])[2](list(tangents))
+    return result, list(found), aux
 
 
 def _positions(numbers: Sequence[int], args: Sequence[Any], allow_int: bool) -> list[int]:
@@ -458,7 +494,7 @@ def _positions(numbers: Sequence[int], args: Sequence[Any], allow_int: bool) -> 
                 "a gradient is by floats",
                 argument=f"args[{n}]",
                 got=str(getattr(whole[0], "dtype", type(whole[0]).__name__)),
-                hint="allow_int=True gives None for what is not",
+                hint="allow_int=True gives float0 for what is not",
             )
     return [n % len(args) for n in numbers]
 
@@ -474,7 +510,7 @@ def value_and_grad(
 
     Args:
         has_aux: `fun` returns a pair, of which the second is passed on: the result is `((value, aux), gradient)`.
-        allow_int: the gradient by integers is None instead of an error.
+        allow_int: the gradient by integers is one of dtype `float0` instead of an error.
     """
     with at_call():
         _require_callable(fun)
@@ -497,13 +533,14 @@ def value_and_grad(
                 got=str(getattr(value, "palladio_type", value)),
                 hint="jax.vjp takes the gradient of any result",
             )
-        gradients = pull(jnp.ones((), value.dtype))
-        return ((value, aux) if has_aux else value), gradients[0] if isinstance(argnums, int) else gradients
+        return ((value, aux) if has_aux else value), trees.flatten(pull(jnp.ones((), value.dtype)))[0]
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
         with at_call():
-            return _run(of_own, kwargs, *args)
+            value, found = _run(of_own, kwargs, *args)
+            gradients = _completed(tuple(args[n] for n in numbers), found)
+        return value, gradients[0] if isinstance(argnums, int) else gradients
 
     return call
 

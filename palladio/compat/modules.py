@@ -20,6 +20,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError
 from palladio.compat import functions
 from palladio.compat.arrays import Array, enable_x64, returning_arrays
 from palladio.compat.missing import Missing
+from palladio.compat.shards import AxisType
 from palladio.trace.trace import Traced
 
 PACKAGES = ("jax", "jaxlib")
@@ -50,8 +51,13 @@ OWN: dict[str, Mapping[str, Any]] = {
     "jax._src.dtypes": {"itemsize_bits": functions.itemsize_bits},
     "jax._src.source_info_util": {"register_exclusion": functions.no_effect, "register_inclusion": functions.no_effect},
     "jax._src.lib.cuda_versions": {"cuda_runtime_get_version": functions.cuda_runtime_get_version},
-    "jax": {"Array": Array, "shard_map": functions.sharded, "typeof": functions.ShapeDtypeStruct.like},
-    "jax.core": {"Tracer": Traced},
+    "jax": {
+        "Array": Array,
+        "enable_x64": enable_x64,
+        "shard_map": functions.sharded,
+        "typeof": functions.ShapeDtypeStruct.like,
+    },
+    "jax.core": {"ShapedArray": functions.ShapeDtypeStruct, "Tracer": Traced},
     "jax.debug": {"print": functions.debug_print},
     "jax.dtypes": {
         "bfloat16": np.dtype("bfloat16").type,
@@ -84,6 +90,7 @@ OWN: dict[str, Mapping[str, Any]] = {
     "jax.sharding": {
         "AbstractDevice": functions.AbstractDevice,
         "AbstractMesh": functions.AbstractMesh,
+        "AxisType": AxisType,
         "Mesh": functions.DeviceArrayMesh,
         "NamedSharding": functions.NamedSharding,
         "get_abstract_mesh": functions.get_abstract_mesh,
@@ -100,6 +107,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.P": ("palladio", "PartitionSpec"),
     "jax.custom_jvp": ("palladio.compat.gradients", "custom_jvp"),
     "jax.custom_vjp": ("palladio.compat.gradients", "custom_vjp"),
+    "jax.dtypes.float0": ("palladio.compat.gradients", "float0"),
     "jax.ds": ("palladio", "ds"),
     "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),

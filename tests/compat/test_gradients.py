@@ -109,9 +109,10 @@ def test_a_tangent_has_the_structure_of_the_result() -> None:
     def function(x: Any, n: Any) -> Any:
         return {"all": jnp.sin(x) * n, "count": n + 1, "none": jnp.ones(2)}, x
 
-    (result, tangent, aux) = jax.jvp(function, (X, np.int32(3)), (X, 0), True)
+    nothing = np.zeros((), jax.dtypes.float0)
+    (result, tangent, aux) = jax.jvp(function, (X, np.int32(3)), (X, nothing), True)
     assert distance(tangent["all"], 3 * np.cos(X) * X) < 1e-12
-    assert (tangent["count"], tangent["none"].tolist(), result["count"]) == (0, [0, 0], 4)
+    assert (tangent["count"].dtype, tangent["none"].tolist(), result["count"]) == (jax.dtypes.float0, [0, 0], 4)
     assert np.array_equal(aux, X)
     assert float(jax.jit(lambda x: jax.jvp(lambda x: x**3, (x,), (1.0,))[1])(2.0)) == 12
 
@@ -129,6 +130,31 @@ def test_a_tangent_of_another_shape() -> None:
         """,
     ):
         jax.jvp(jnp.sin, (np.ones(2),), (np.ones(3),))
+
+
+@pytest.mark.parametrize(
+    ("primal", "tangent", "expected", "got"),
+    [
+        (2, 1, "float0", "int64"),
+        (np.float32(2), np.float16(1), "float32", "float16"),
+        (np.ones(()), np.complex64(1), "float64", "complex64"),
+        (np.ones(()), np.zeros((), jax.dtypes.float0), "float64", "[('float0', 'V')]"),
+    ],
+)
+def test_a_tangent_of_another_dtype(primal: Any, tangent: Any, expected: str, got: str) -> None:
+    with pytest.raises(TypeError, match=r"tangent arguments to jax\.jvp do not match; dtypes must be equal") as caught:
+        jax.jvp(lambda x: x * 2.0, (primal,), (tangent,))
+    assert str(caught.value).splitlines()[:4] == [
+        "tangents: a tangent has the dtype of its argument, float0 where that is not a float",
+        f"  expected: {expected}",
+        f"  got:      {got}",
+        "  hint:     np.zeros(np.shape(x), jax.dtypes.float0) is the tangent of integers",
+    ]
+
+
+def test_complex_numbers_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"primals: an argument of a dtype that Palladio does not have"):
+        jax.jvp(lambda x: x * x, (np.complex64(2),), (np.complex64(1),))
 
 
 def test_every_rule_is_measured() -> None:
@@ -185,15 +211,17 @@ def test_integers_are_constant() -> None:
     value, back = jax.vjp(lambda x, n: x[n], X, 2)
     assert value.shape == (5,)
     gradient, none = back(np.ones(5))
-    assert none is None
+    assert (none.shape, none.dtype) == ((), jax.dtypes.float0)
     assert (gradient[2].tolist(), gradient.sum()) == ([1] * 5, 5)
-    assert jax.grad(lambda n, x: n * x, allow_int=True)(3, 2.0) is None
+    assert jax.grad(lambda n, x: n * x, allow_int=True)(3, 2.0).dtype == jax.dtypes.float0
+    inner = jax.grad(lambda x: jax.vjp(lambda x, n: x[n].sum(), x, 2)[1](x.sum())[0].sum())(X)
+    assert distance(inner, np.full_like(X, 5)) == 0
     with pytest.raises(TypeError) as caught:
         jax.grad(lambda x: x * 2.0)(np.arange(3))
     assert str(caught.value).splitlines()[:3] == [
         "args[0]: a gradient is by floats",
         "  got:      int64",
-        "  hint:     allow_int=True gives None for what is not",
+        "  hint:     allow_int=True gives float0 for what is not",
     ]
 
 
