@@ -18,6 +18,7 @@ from palladio.array.functions.indexing import At, Update
 from palladio.base.errors import PalladioTypeError
 from palladio.compat import tree
 from palladio.compat.products import with_products
+from palladio.compat.shards import Shard, shards
 from palladio.trace.trace import Traced, is_traced
 from palladio.types import dtypes
 
@@ -103,6 +104,12 @@ class Array(np.ndarray, metaclass=_Kind):
     def block_until_ready(self) -> Any:
         """The array itself: nothing is in flight."""
         return self
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The part on each device, of a result of `shard_map`; any other array lies whole on one."""
+        placed = getattr(self, "palladio_shards", None)
+        return [Shard(0, (slice(None),) * self.ndim, 0, self)] if placed is None else shards(self, *placed)
 
     @property
     def mT(self) -> Any:

@@ -89,7 +89,7 @@ def jit(
         return fun  # the partition of its arrays is not part of a staged program
     names = () if static_argnames is None else static_argnames
     function = staged(fun, static_argnums=static_argnums or (), static_argnames=names)
-    result = returning_arrays(function)
+    result = getattr(fun, "spread", lambda call: call)(returning_arrays(function))
     result.trace = result.lower = functools.partial(Lowered, function, result)  # type: ignore[attr-defined]
     result.eval_shape = returning_arrays(function.eval_shape)  # type: ignore[attr-defined]
     return result
@@ -185,6 +185,11 @@ def process_count() -> int:
     return 1
 
 
+def process_index(backend: str | None = None) -> int:
+    """Zero: all devices are simulated in this process."""
+    return 0
+
+
 def default_backend() -> str:
     """The platform of the devices."""
     return devices()[0].platform
@@ -242,7 +247,10 @@ def sharded(f: Callable[..., Any] | None = None, *, mesh: Any = None, **options:
         return functools.partial(sharded, mesh=mesh, **options)
     known = {name: value for name, value in options.items() if name in ("in_specs", "out_specs", "interpret")}
     if "in_specs" in known:
-        return returning_arrays(shard_map(f, mesh=mesh, **known))
+        spread = functools.partial(_spreading, mesh, known.get("out_specs"))
+        placed = spread(returning_arrays(shard_map(f, mesh=mesh, **known)))
+        placed.spread = spread
+        return placed
 
     made = returning_arrays(lambda in_specs, *args: shard_map(f, mesh=mesh, in_specs=in_specs, **known)(*args))
 
@@ -251,6 +259,22 @@ def sharded(f: Callable[..., Any] | None = None, *, mesh: Any = None, **options:
         return _spread(made(tree.map(_spec_of, args), *args), known.get("out_specs"))
 
     call.takes_spread = True  # type: ignore[attr-defined]
+    return call
+
+
+def _spreading(mesh: Any, specs: Any, function: Callable[..., Any]) -> Any:
+    """A function whose results know by what partition they lie on a mesh."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        values = function(*args, **kwargs)
+        pairs = zip(values, specs, strict=False) if type(specs) in (tuple, list) else [(values, specs)]
+        for value, spec in pairs:
+            for leaf in tree.leaves(value) if isinstance(spec, PartitionSpec) else ():
+                if type(leaf) is Array:
+                    leaf.palladio_shards = (mesh, spec)  # type: ignore[attr-defined]
+        return values
+
     return call
 
 
@@ -304,6 +328,7 @@ class _NoEffect(contextlib.ContextDecorator):
 
 
 named_scope = disable_jit = ensure_compile_time_eval = default_matmul_precision = numpy_dtype_promotion = _NoEffect
+legacy_prng_key = _NoEffect
 
 
 def same(fun: Callable[..., Any] | None = None, **hints: Any) -> Any:

@@ -163,3 +163,23 @@ def test_other_modules_have_no_file() -> None:
 def test_a_traced_array_tells_its_bytes(jax: Any) -> None:
     sizes = jax.jit(lambda x: x * 0 + np.array([x.itemsize, x.nbytes], np.float16))(np.ones(2, np.float16))
     assert sizes.tolist() == [2, 4]
+
+
+def test_the_parts_of_a_result_lie_on_the_devices_of_the_mesh(jax: Any) -> None:
+    jax.config.update("jax_num_cpu_devices", 4)
+    automatic = (jax.sharding.AxisType.Auto,) * 2
+    mesh = jax.make_mesh((2, 2), ("x", "y"), axis_types=automatic)
+
+    def scaled(part: Any) -> tuple[Any, Any]:
+        return part * (1 + jax.lax.axis_index("x")), part[:1] * 0
+
+    out_specs = (jax.P("x"), jax.P())
+    mapped = jax.shard_map(scaled, mesh=mesh, in_specs=jax.P("x"), out_specs=out_specs, check_vma=False)
+    for function in (mapped, jax.jit(mapped)):
+        result, total = function(jax.numpy.arange(4))
+        parts = [(shard.data.tolist(), shard.replica_id) for shard in result.addressable_shards]
+        assert parts == [([0, 1], 0), ([0, 1], 1), ([4, 6], 0), ([4, 6], 1)]
+        assert [shard.data.tolist() for shard in total.addressable_shards] == [[0]] * 4
+    (whole,) = (result + 1).addressable_shards
+    assert whole.data.tolist() == [1, 2, 5, 7]
+    assert jax.process_index() == 0
