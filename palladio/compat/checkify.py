@@ -111,6 +111,7 @@ def checkify(fun: Callable[..., Any], errors: Any = user_checks) -> Callable[...
         with enable_debug_checks(False):
             return Error(message), _run(False, fun, args, kwargs)
 
+    call.within = lambda stage: checkify(stage(fun), errors)  # type: ignore[attr-defined]  # as jax.jit stages it
     return call
 
 

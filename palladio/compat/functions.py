@@ -85,6 +85,9 @@ def jit(
                 raise PalladioNotImplementedError(
                     "a staged function runs on one device", argument=name, got=repr(value)
                 )
+    if (within := getattr(fun, "within", None)) is not None:
+        # Under checkify a check that fails raises, so what is staged is the function that is checked.
+        return within(functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, **hints))
     if getattr(fun, "takes_spread", False):
         return fun  # the partition of its arrays is not part of a staged program
     names = () if static_argnames is None else static_argnames

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,3 +100,18 @@ def test_a_staged_function_is_not_kept_without_its_checks(jax: Any) -> None:
     for checks in (False, True):
         with pl.enable_debug_checks(checks), pytest.raises(pl.PalladioValueError, match="under checkify"):
             root(np.float32(-3))
+
+
+def test_a_checked_function_is_staged(jax: Any) -> None:
+    checkify = jax.experimental.checkify
+
+    @functools.partial(jax.jit, static_argnames="least")
+    @checkify.checkify
+    def root(x: Any, least: int) -> Any:
+        checkify.check(jax.numpy.all(x >= least), "less than {}", least)
+        return x + least
+
+    error, result = root(np.arange(3, dtype=np.float32), least=0)
+    assert (error.get(), result.tolist()) == (None, [0, 1, 2])
+    error, result = root(np.arange(3, dtype=np.float32), least=1)
+    assert (error.get(), result.tolist()) == ("less than 1", [1, 2, 3])
