@@ -97,8 +97,11 @@ class PalladioValueError(PalladioError, ValueError):
     """A value of the right kind that breaks a rule: a shape, a size, an option."""
 
 
-class PalladioIndexError(PalladioError, IndexError):
-    """An index or slice outside a bound that is known before anything runs, or an axis out of range."""
+class PalladioIndexError(PalladioError, IndexError, ValueError):
+    """An index or slice outside a bound that is known before anything runs, or an axis out of range.
+
+    It is a `ValueError` too, which JAX raises for it.
+    """
 
 
 class PalladioAttributeError(PalladioError, AttributeError):

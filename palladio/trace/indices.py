@@ -61,7 +61,12 @@ def index_transform(key: Any, shape: Shape, first_operand: int) -> tuple[Index, 
     if len(ellipses) > 1:
         raise PalladioIndexError("an index has at most one ellipsis", got=len(ellipses))
     if len(keys) - len(ellipses) > len(shape):
-        raise PalladioIndexError("too many indices for the reference", expected=f"at most {len(shape)}", got=len(keys))
+        raise PalladioIndexError(
+            "too many indices for the reference",
+            expected=f"at most {len(shape)}",
+            got=len(keys),
+            jax="`indices` must not be longer than `shape`",
+        )
     missing = [slice(None)] * (len(shape) - len(keys) + len(ellipses))
     place = ellipses[0] if ellipses else len(keys)
     keys[place : place + len(ellipses)] = missing
@@ -85,7 +90,10 @@ def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -
     if isinstance(position, int):
         if not -extent <= position < extent:
             raise PalladioIndexError(
-                f"the index is outside axis {axis}", expected=f"-{extent} <= index < {extent}", got=position
+                f"the index is outside axis {axis}",
+                expected=f"-{extent} <= index < {extent}",
+                got=position,
+                jax=f"Out of bound indexer: idx={position}, dim={extent}." if position >= 0 else None,
             )
         return position % extent
     operands[-1] = _from_the_front(operands[-1], extent)
@@ -148,7 +156,12 @@ def _from_python(part: slice, extent: int, axis: int) -> Slice:
             f"a slice of axis {axis} has bounds that are not static",
             hint="write ds(start, size): the size must be static",
         )
-    start, stop = (bound + extent if bound < 0 else bound for bound in (start, stop))
-    if start > extent or stop > extent or start < 0 or stop < 0:
-        raise PalladioIndexError(f"the slice reaches outside axis {axis}", expected=f"bounds within {extent}", got=part)
+    if start > extent or (start == extent and stop > extent):
+        raise PalladioIndexError(
+            f"the slice begins outside axis {axis}",
+            expected=f"a start within {extent}",
+            got=part,
+            jax=f"Out of bound slice: start={extent}, dim={extent}.",
+        )
+    start, stop, step = slice(start, stop, step).indices(extent)  # which ends where the axis does
     return Slice(start, max(0, -(-(stop - start) // step)), step)

@@ -117,6 +117,13 @@ def _bitcast_shape(array: ArrayType, dtype: DType) -> Shape:
     return (*array.shape[:axis], bytes_along // new, *array.shape[axis + 1 :])
 
 
+def _out_of_bounds(entry: SliceEntry, extent: int) -> str:
+    """JAX's words for a static slice that reaches outside its axis."""
+    if entry.start >= extent:  # type: ignore[operator]
+        return f"Out of bound slice: start={entry.start}, dim={extent}."
+    return f"Out of bound slice: start={entry.start}, size={entry.size}, stride={entry.stride}, dim={extent}."
+
+
 def _check_static(entry: IndexEntry, extent: int, axis: int) -> None:
     if isinstance(entry, int) and not 0 <= entry < extent:
         raise PalladioIndexError(f"the index is outside axis {axis}", expected=f"0 <= index < {extent}", got=entry)
@@ -133,6 +140,7 @@ def _check_static(entry: IndexEntry, extent: int, axis: int) -> None:
                     f"the slice reaches outside axis {axis}",
                     expected=f"elements 0 to {extent - 1}",
                     got=f"elements {entry.start} to {last}",
+                    jax=_out_of_bounds(entry, extent),
                 )
 
 

@@ -49,6 +49,16 @@ def case_reads_at_static_places(rng):
     return reads(functions, rng.normal(size=(8, 12)).astype(np.float32), shapes)
 
 
+def case_reads_of_slices_past_the_ends(rng):
+    functions = [
+        lambda ref: ref[5:99],
+        lambda ref: ref[-99:3, 4:-1],
+        lambda ref: ref[:, 2:77:5],
+    ]
+    shapes = [(3, 12), (3, 7), (8, 2)]
+    return reads(functions, rng.normal(size=(8, 12)).astype(np.float32), shapes)
+
+
 def case_reads_with_steps(rng):
     functions = [
         lambda ref: ref[::2],
