@@ -444,7 +444,7 @@ class _Builder:
         outputs = self.block_maps(
             mapper, "out_specs", out_specs, call.outputs.types, call.outputs.tree, count + len(tree)
         )
-        self.in_place = [*[False] * self.scalars, *map(_stays, (*specs, *out_specs))]
+        self.in_place = [*[False] * self.scalars, *(block.stays for block in (*inputs, *outputs))]
         scratch, scratch_tree = trees.flatten(call.spec.scratch_shapes)
         grid = Grid(
             tuple(size if isinstance(size, int) else None for size in call.grid.sizes),
@@ -478,7 +478,10 @@ class _Builder:
         for position, part in enumerate(tree):
             where = f"{argument}[{position}]"
             origins += [name + self.name(first + position) for name in trees.leaf_names(part, where)]
-        return [mapper.block_map(spec, type, origin) for spec, type, origin in zip(specs, types, origins, strict=True)]
+        return [
+            replace(mapper.block_map(spec, type, origin), stays=_stays(spec))
+            for spec, type, origin in zip(specs, types, origins, strict=True)
+        ]
 
     def scratch_type(self, leaf: Any, position: int) -> RefType:
         if not isinstance(leaf, (MemoryRef, SemaphoreKind)):

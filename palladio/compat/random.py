@@ -1,8 +1,6 @@
 """`jax.random`: the numbers that JAX's default generator draws, so that a file sees the inputs it was written with.
 
-The generator is Threefry-2x32 with 20 rounds, a keyed hash of counters: J. Salmon, M. Moraes, R. Dror and D. Shaw,
-"Parallel random numbers: as easy as 1, 2, 3", SC 2011. A key is a uint32[2]. Counters are 64-bit positions in the
-result, as with `jax_threefry_partitionable`, which is JAX's default. Keys may be traced.
+The generator is that of `palladio.base.threefry`. A key is a uint32[2], and may be traced.
 """
 
 from __future__ import annotations
@@ -16,31 +14,14 @@ import numpy as np
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.base.errors import PalladioTypeError
+from palladio.base.threefry import key_of, rounds, sorts, words
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint32(0x1BD11BDA)
 _BITS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-
-
-def _rounds(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
-    """Threefry-2x32 of counters, given as their upper and lower words."""
-    keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
-    high, low = high + keys[0], low + keys[1]
-    for block in range(5):
-        for distance in _ROTATIONS[block % 2]:
-            high = high + low
-            low = high ^ (low << np.uint32(distance) | low >> np.uint32(32 - distance))
-        high = high + keys[(block + 1) % 3]
-        low = low + keys[(block + 2) % 3] + np.uint32(block + 1)
-    return high, low
 
 
 def _words(key: Any, shape: Sequence[int]) -> tuple[Any, Any]:
     """Two random words for each position of a shape."""
-    positions = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
-    high, low = (positions >> np.uint64(32)).astype(np.uint32), positions.astype(np.uint32)
-    with np.errstate(over="ignore"):
-        return _rounds(_key(key), high, low)
+    return words(_key(key), shape)
 
 
 def _key(key: Any) -> Any:
@@ -62,7 +43,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     for name in (impl, dtype):
         if name not in (None, "threefry2x32"):
             raise PalladioTypeError("there is one random generator here", expected="threefry2x32", got=repr(name))
-    return np.array([int(seed) >> 32 & 0xFFFFFFFF, int(seed) & 0xFFFFFFFF], np.uint32)
+    return key_of(int(seed))
 
 
 PRNGKey = key
@@ -87,7 +68,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
 def fold_in(key: Any, data: Any) -> Any:
     """A new key for a key and an integer."""
     with np.errstate(over="ignore"):
-        return jnp.stack(_rounds(_key(key), np.zeros((), np.uint32), jnp.asarray(data).astype(np.uint32)))
+        return jnp.stack(rounds(_key(key), np.zeros((), np.uint32), jnp.asarray(data).astype(np.uint32)))
 
 
 def bits(key: Any, shape: Sequence[int] = (), dtype: Any = np.uint32) -> Any:
@@ -173,7 +154,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
 def _shuffled(key: Any, x: Any, axis: int) -> Any:
     """Sorted by random words, as often as makes equal words of two elements unlikely every time."""
-    for _ in range(math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))):
+    for _ in range(sorts(x.size)):
         keys = split(key)
         key = keys[0]
         _, x = lax.sort_key_val(bits(keys[1], x.shape), x, axis)

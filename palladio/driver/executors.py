@@ -98,7 +98,7 @@ def _evaluated(program: Program, evaluator: Evaluator) -> Runner:
 
 def _evaluator(program: Program, options: SimulatorOptions | None = None) -> Evaluator:
     """The evaluator of a program, its launches on machines: those of the simulator, if there are options for it."""
-    if not (options is not None and options.grids) and not any(map(concurrent, walk(program))):
+    if not (options is not None and options.cores) and not any(map(concurrent, walk(program))):
         return DEFINITION
     # The machine is half of what importing Palladio would take, and most processes have no such kernel.
     from palladio.driver.simulation import on_machines

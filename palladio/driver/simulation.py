@@ -65,7 +65,7 @@ def on_machines(options: SimulatorOptions | None) -> Evaluator:
     """
     if options is None:
         return executor.on_machines()
-    return executor.on_machines(lambda: make_machine(options), warn_of, options.grids)
+    return executor.on_machines(lambda: make_machine(options), warn_of, options.cores > 0)
 
 
 def make_machine(options: SimulatorOptions) -> Machine:
@@ -75,8 +75,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
         policy = named(options.schedule)
         machine = Machine(policy, _checker(options, policy, stop=not options.races or options.on_race == "raise"))
         machine.zeros, machine.skip_floats = options.zeros, options.skip_floats
-        machine.visits = options.grids
-        return machine
+        return _on_cores(machine, options)
     policy = current.policy()
     checker = _checker(options, policy, stop=False, places=current.places, launches=current.launches)
     checker.found.findings = current.findings
@@ -85,6 +84,12 @@ def make_machine(options: SimulatorOptions) -> Machine:
     current.machines.append(machine)
     if current.prepare is not None:
         current.prepare(machine)
+    return _on_cores(machine, options)
+
+
+def _on_cores(machine: Machine, options: SimulatorOptions) -> Machine:
+    """The machine, told how cores share grids."""
+    machine.cores, machine.grid_seed, machine.grid_recorder = options.cores, options.grid_seed, options.grid_recorder
     return machine
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,10 @@ class SimulatorOptions:
         schedule: the name of a schedule, as findings give it.
         strict: codes of findings whose hints are errors.
         skip_floats: arithmetic of floats in kernels is skipped and gives infinities.
-        grids: kernels over a grid that start no copies run on the machine too, and their blocks are checked.
+        cores: the number of cores that share the parallel axes of grids, all of which run on the machine then; 0 for
+            the definition's order, where only kernels that start copies do.
+        grid_seed: of the order of the indices along parallel axes, on cores.
+        grid_recorder: called at each point of a grid on cores, with a token, the point, and the core.
     """
 
     races: bool = True
@@ -32,4 +37,6 @@ class SimulatorOptions:
     schedule: str = "round_robin"
     strict: frozenset[str] = frozenset()
     skip_floats: bool = False
-    grids: bool = False
+    cores: int = 0
+    grid_seed: int = 0
+    grid_recorder: Callable[..., Any] | None = None

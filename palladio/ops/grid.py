@@ -77,12 +77,14 @@ class BlockMap:
             `BoundedSlice`.
         inside: for each axis, whether all blocks are proven to lie inside the array, when the pass `prove_inside` has
             been there.
+        stays: whether the kernel gets the array itself, which stays in main memory, rather than blocks of it.
     """
 
     dims: tuple[BlockDim, ...]
     ref: RefType
     index_map: Program
     inside: tuple[bool, ...] = field(default=(), metadata={"printed": "if set"})
+    stays: bool = field(default=False, metadata={"printed": "if set"})
 
     @cached_property
     def last_axis(self) -> int:
@@ -336,18 +338,13 @@ def _grid_type(*operands: Type, grid: Grid, kernel: Program) -> Sequence[Type]:
     return grid.output_types
 
 
-def _grid_eval(*operands: Any, grid: Grid, kernel: Program, fetched: bool = False) -> ControlEval:
-    """Go through the grid. With `fetched`, an output and the input that it aliases are one memory, from which a block
-    of the input is copied when the grid comes to it; without, the input keeps its values."""
+def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     count = grid.dynamic
     sizes = extents(grid.sizes, operands[:count])
     values = [np.asarray(value) for value in operands[count:]]
     outputs = [np.full(type.shape, dtypes.uninitialized(type.dtype), type.dtype) for type in grid.output_types]
     for source, target in grid.aliases:
         outputs[target] = np.array(values[source])
-        if fetched:
-            values[source] = outputs[target]
-    copied = {source - grid.scalars for source, _ in grid.aliases if fetched}
     scratch = [np.full(ref.shape, dtypes.uninitialized(ref.dtype), ref.dtype) for ref in grid.scratch]
     written, positions = kernel.written, grid.split(range(len(kernel.inputs)))
     values = [
@@ -359,8 +356,7 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program, fetched: bool = Fals
     extra = tuple(np.int32(size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None)
     # Where the kernel writes to its scalars, an index map may give something else for the same grid indices.
     steady = written.isdisjoint(positions.operands[: grid.scalars])
-    pairs = enumerate(zip(arrays, blocks, strict=True))
-    walks = [_Walk(array, block, steady, n in copied) for n, (array, block) in pairs]
+    walks = [_Walk(array, block, steady) for array, block in zip(arrays, blocks, strict=True)]
     kept = [walk for n, walk in zip(positions.arrays[grid.scalars :], walks, strict=True) if n in written]
     for ids, moved in _points(sizes):
         for walk in walks:
@@ -384,15 +380,11 @@ def _points(sizes: Sequence[int]) -> Iterator[tuple[tuple[np.int32, ...], int]]:
 
 
 class _Walk:
-    """The way of one array through its blocks: the window of the step before serves again while it is the same view.
+    """The way of one array through its blocks: the window of the step before serves again while it is the same view."""
 
-    With `copies`, a window is a copy of its block.
-    """
+    __slots__ = ("array", "block", "indices", "last_axis", "window")
 
-    __slots__ = ("array", "block", "copies", "indices", "last_axis", "window")
-
-    def __init__(self, array: Array, block: BlockMap, steady: bool, copies: bool) -> None:
-        self.copies = copies
+    def __init__(self, array: Array, block: BlockMap, steady: bool) -> None:
         self.array = array
         self.block = block
         self.last_axis = block.last_axis if steady else len(block.index_map.inputs)
@@ -407,8 +399,6 @@ class _Walk:
                 return
             self.indices = indices
         self.window = window(self.array, self.block, found)
-        if self.copies:
-            self.window = self.window._replace(view=_read_only(np.array(self.window.view)))
 
 
 def _read_only(value: Array) -> Array:

@@ -95,7 +95,8 @@ def cases() -> list[Case]:
 
 
 @functools.cache
-def _load(family: str, ours: bool) -> dict[str, Any]:
+def load(family: str, ours: bool) -> dict[str, Any]:
+    """The names of a file of kernels, as it stands or with its import lines swapped."""
     path = KERNELS / f"{family}.py"
     text = path.read_text(encoding="utf-8")
     if ours:
@@ -130,7 +131,7 @@ def run_ours(case: Case) -> Outcome:
 
 
 def _run(case: Case, *, ours: bool, settle: Any) -> Outcome:
-    function = _load(case.family, ours)[f"case_{case.name}"]
+    function = load(case.family, ours)[f"case_{case.name}"]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         result = function(np.random.default_rng(case.seed))

@@ -91,3 +91,46 @@ def a_core_waits_for_every_copy(broken: bool) -> Case:
         pltpu.sync_copy(buffers.at[0], out)
 
     return _case(body, ROWS, out=X, scratch=[pltpu.VMEM((2, 8), F32), DMA((2,))])
+
+
+def _grid(body: Any, *args: Any, out: Any, blocks: tuple[Any, Any], aliases: dict[int, int] | None = None) -> Case:
+    """A kernel on a grid of two steps, which two cores share."""
+    call = pl.pallas_call(
+        body,
+        pl.ShapeDtypeStruct(out.shape, out.dtype),
+        grid=(2,),
+        in_specs=[blocks[0]],
+        out_specs=blocks[1],
+        input_output_aliases=aliases or {},
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=pltpu.InterpretParams(num_cores_or_threads=2, detect_races=True),
+    )
+    return Case(call, args, (out,))
+
+
+ROW = pl.BlockSpec((1, 8), lambda i: (i, 0))
+
+
+@pair("global-race")
+def cores_that_share_a_grid_store_blocks_of_their_own(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        out[pl.program_id(0) if broken else 0] = x[0]
+
+    return _grid(body, ROWS, out=ROWS, blocks=(ROW, pl.BlockSpec((2, 8), lambda i: (0, 0)) if broken else ROW))
+
+
+@pair("global-race")
+def a_core_fetches_blocks_that_no_other_core_stores(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...] + 1
+
+    other = pl.BlockSpec((1, 8), lambda i: (1 - i, 0))
+    return _grid(body, ROWS, out=ROWS + 1, blocks=(other if broken else ROW, ROW), aliases={0: 0})
+
+
+@pair("global-race")
+def cores_that_share_a_grid_write_parts_of_their_own_in_main_memory(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        pltpu.sync_copy(x, out.at[pl.ds(0 if broken else pl.program_id(0), 1)])
+
+    return _grid(body, ROWS, out=ROWS, blocks=(ROW, pl.BlockSpec(memory_space=pl.ANY)))

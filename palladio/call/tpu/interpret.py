@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from palladio.base.calls import checked_call
-from palladio.base.errors import at_call
+from palladio.base.errors import PalladioValueError, at_call
 from palladio.call.gpu.interpret import executor_of, options_of, require_choices
 from palladio.driver.executors import Executor, force, use
 from palladio.driver.simulator_options import SimulatorOptions
@@ -38,10 +38,16 @@ class InterpretParams:
         uninitialized_memory: "nan": reads of memory that nothing has written are findings where races are looked for,
             and give NaN or the least integer; "zero": such memory holds zeros.
         ignore: codes of findings that are not reported.
-        random_seed: run the cores in the random order of this seed.
+        random_seed: run the cores in the random order of this seed, which is that of parallel grid axes too.
         skip_floating_point_ops: arithmetic of floats is skipped and gives infinities, for a check that is faster.
-        num_cores_or_threads, vector_clock_size, logging_mode, grid_point_recorder, allow_hbm_allocation_in_run_scoped,
-            buffer_bounds: accepted, as Pallas takes them; without effect.
+        num_cores_or_threads: how many cores share the parallel axes of a grid, each with memory of its own for blocks,
+            prefetched scalars and scratch. Meshes of cores have their own number.
+        grid_point_recorder: called at each point of a grid with a token, the point, and the number of the core.
+        vector_clock_size, logging_mode, allow_hbm_allocation_in_run_scoped, buffer_bounds: accepted, as Pallas takes
+            them; without effect.
+
+    The axes of a grid that `dimension_semantics` calls parallel must be its first ones. The indices along each are
+    taken in a random order, Pallas' own.
 
     A block of an output that a grid leaves and visits again is an error, as in Pallas' interpreter.
 
@@ -66,6 +72,24 @@ class InterpretParams:
 
     def __post_init__(self) -> None:
         require_choices(self, _CHOICES)
+        with at_call():
+            cores, clocks = self.num_cores_or_threads, self.vector_clock_size
+            if cores < 1:
+                raise PalladioValueError(
+                    "a grid runs on one core at least",
+                    argument="num_cores_or_threads",
+                    got=cores,
+                    jax=f"Number of cores or threads must be at least 1, but got {cores}.",
+                )
+            if clocks is not None and clocks <= cores:
+                raise PalladioValueError(
+                    "a vector clock has more entries than there are cores",
+                    argument="vector_clock_size",
+                    expected=f"more than {cores}",
+                    got=clocks,
+                    jax=f"Vector clock size ({clocks}) must be greater than the total number of cores/threads "
+                    f"({cores}).",
+                )
 
     @property
     def simulator_options(self) -> SimulatorOptions:
@@ -75,7 +99,12 @@ class InterpretParams:
             schedule = "latest" if late else "round_robin"
         else:
             schedule = f"random:{'latest' if late else 'earliest'}:{self.random_seed}"
-        return replace(options_of(self, schedule), grids=True)
+        return replace(
+            options_of(self, schedule),
+            cores=self.num_cores_or_threads,
+            grid_seed=self.random_seed or 0,
+            grid_recorder=self.grid_point_recorder,
+        )
 
 
 def _executor(params: Any) -> Executor:

@@ -34,7 +34,7 @@ CODES: dict[str, Code] = {
         ),
         Code(
             "global-race",
-            "two blocks reach the same global memory, at least one writes, and nothing orders them",
+            "two blocks or cores reach the same global memory, at least one writes, and nothing orders them",
             "give each block its own part, use an atomic, or order them with a semaphore",
         ),
         Code(

@@ -19,6 +19,7 @@ from palladio.machine.check.shadow import EARLIER, Access
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.clocks import Clock, Component
 from palladio.machine.run.threads import Thread
+from palladio.ops.grid import grid_call
 from palladio.types.effects import AsyncKind
 from palladio.types.types import SMEM
 
@@ -66,12 +67,20 @@ class Verdict(NamedTuple):
 
 def participant_of(access: Access) -> Participant:
     """One side of a race."""
-    name = access.site.op.name if access.site is not None else "the end"
     if access.asynchronous:
-        did = f"starts {name}, which {'writes' if access.write else 'reads'} it"
+        did = f"starts {_name(access)}, which {'writes' if access.write else 'reads'} it"
     else:
-        did = f"{'writes' if access.write else 'reads'} it, by {name}"
+        did = f"{'writes' if access.write else 'reads'} it, by {_name(access)}"
     return Participant(access.thread, did, getattr(access.site, "location", None), at_text(access.trail))
+
+
+def _name(access: Access) -> str:
+    """The operation of an access, by the name that its author knows."""
+    if access.site is None:
+        return "the end"
+    if access.site.op is grid_call:  # on cores that fetch and store blocks
+        return "block store" if access.write else "block fetch"
+    return access.site.op.name  # type: ignore[no-any-return]
 
 
 def race(checker: Sink, history: History, thread: Thread, store: Buffer, before: Access, now: Access) -> None:
@@ -87,7 +96,7 @@ def race(checker: Sink, history: History, thread: Thread, store: Buffer, before:
 
     checker.report(
         verdict.code,
-        _message(verdict.code, store, before, now),
+        _message(verdict.code, store, before, now, thread.block.cluster.cores),
         [participant_of(now), participant_of(before)],
         verdict.missing,
         operand=store.name,
@@ -108,7 +117,7 @@ def _is_copy(access: Access) -> bool:
 def _operation(access: Access) -> str:
     """Such as: the wgmma on line 12."""
     place = getattr(access.site, "location", None)
-    return f"the {access.site.op.name}{f' on line {place.line}' if place is not None else ''}"
+    return f"the {_name(access)}{f' on line {place.line}' if place is not None else ''}"
 
 
 def _earlier(before: Access, now: Access) -> str:
@@ -117,7 +126,7 @@ def _earlier(before: Access, now: Access) -> str:
     return f"{first} of an earlier step" if first == _operation(now) else first
 
 
-def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
+def _message(code: str, store: Buffer, before: Access, now: Access, cores: bool) -> str:
     what, first, second = describe(store, common(before.region, now.region)), _operation(before), _operation(now)
     verb, earlier = ("written" if each.write else "read" for each in (now, before))
     if code in ("missing-commit-smem", "missing-commit-gmem"):
@@ -127,7 +136,8 @@ def _message(code: str, store: Buffer, before: Access, now: Access) -> str:
         return f"{what} is {verb} by {second} while the launch before may not have ended, which {does} it by {first}"
     if code in ("data-race", "global-race"):
         if first == second and verb == earlier:
-            return f"{what} is {verb} by {first} in two {'blocks' if code == 'global-race' else 'threads'}, in no order"
+            several = "threads" if code == "data-race" else "cores" if cores else "blocks"
+            return f"{what} is {verb} by {first} in two {several}, in no order"
         return f"{what} is {verb} by {second} and {earlier} by {first}, in no order"
     first = _earlier(before, now)
     if code == "copy-target-in-use" and before.write and not now.write:  # the copy went first in this run

@@ -1,4 +1,7 @@
-"""Grid kernels that start copies and wait for them: one thread goes through the grid, step after step."""
+"""Grid kernels that start copies and wait for them: one thread goes through the grid, step after step.
+
+Under Pallas' interpreter for TPUs the cores share the grid (`grid_on_cores`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 from palladio.ir.core import Eqn, Program
 from palladio.ir.evaluate import evaluate
 from palladio.machine.check.deadlock import deadlock
-from palladio.machine.rules.block_visits import BlockVisits
+from palladio.machine.rules.grid_on_cores import run_on_cores
 from palladio.machine.rules.launch import allocate_for
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import RULES, Coroutine, run_program
@@ -57,9 +60,7 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
     def steps(thread: Thread, *operands: Any) -> Coroutine:
         references = _References(thread, grid, kernel)
         scratch = [allocate_for(thread, *each) for each in zip(grid.scratch, names, strict=True)]
-        arrays = operands[grid.dynamic + grid.scalars :]
-        visits = BlockVisits(thread, grid, kernel, [np.shape(array) for array in arrays])
-        points: Any = operation.eval(*operands, grid=grid, kernel=kernel, fetched=thread.machine.visits)
+        points: Any = operation.eval(*operands, grid=grid, kernel=kernel)
         found: Any = None
         outer = thread.trail
         while True:
@@ -72,8 +73,6 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
                 return stop.value
             if request.program is not kernel:  # an index map
                 found = evaluate(request.program, request.values)
-                if thread.machine.visits:
-                    visits.at(request.program, tuple(map(int, request.values[: len(grid.sizes)])), found)
                 continue
             values = grid.split(request.values)
             blocks = references.of(values.arrays)
@@ -85,6 +84,8 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
 
 def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
     """Run a grid kernel that waits, from its beginning to its end, and return its outputs."""
+    if machine.cores:
+        return run_on_cores(machine, eqn, operands)
     kernel, results = eqn.kernel, []
     group = Group(None, iter(()), 1)
     cluster = Cluster(group, machine.clusters, (), (), ())

@@ -32,7 +32,9 @@ class Machine:
         timer: what keeps model time, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
-        visits: whether the blocks that a grid visits are checked.
+        cores: how many cores share a grid, with memory of their own for its blocks; 0 for the order of the definition.
+        grid_seed: of the order of the indices along parallel axes of a grid, on cores.
+        grid_recorder: called at each point of a grid on cores, with a token, the point, and the core; or None.
         explains: whether the report of a deadlock says who could have ended each wait.
         products: those of earlier runs of the same check, or None.
     """
@@ -45,7 +47,9 @@ class Machine:
         self.timer: Any = None
         self.zeros = False
         self.skip_floats = False
-        self.visits = False
+        self.cores = 0
+        self.grid_seed = 0
+        self.grid_recorder: Any = None
         self.explains = True
         self.products: Products | None = None
         self.runnable: deque[Thread] = deque()
