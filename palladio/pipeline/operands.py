@@ -126,7 +126,7 @@ class PipelineOperand:
                     cut.append(slice(None))
                 case Squeezed():
                     cut.append(first)
-        found = self.ref.at[tuple(cut)]
+        found: Reference = self.ref.at[tuple(cut)]
         for axis, elements in gathered:
             found = found.at[(*(slice(None) for _ in range(axis)), elements)]
         return found

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from palladio.array import convert
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
@@ -19,7 +21,7 @@ from palladio.ops.threads import copy as ops
 from palladio.ops.threads.launch import MeshAxis
 from palladio.trace import control, semaphores
 from palladio.trace.grid import axis_index, axis_size
-from palladio.trace.reference import Reference, reached, require_reference
+from palladio.trace.reference import DynamicPart, Reference, reached, require_reference
 from palladio.trace.select_ref import SelectedRef
 from palladio.types import dtypes
 from palladio.types.scratch import SemaphoreType
@@ -187,7 +189,7 @@ def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
 # Copies.
 
 
-Copied = Reference | SelectedRef
+Copied = Reference | SelectedRef | DynamicPart
 """The data that a copy reads or writes."""
 
 
@@ -219,6 +221,9 @@ class AsyncCopyDescriptor:
             if isinstance(selected, SelectedRef):
                 control.switch(selected.index, [self._with(place, ref).start for ref in selected.refs])
                 return
+        if isinstance(self.dst_ref, DynamicPart):
+            self._start_elements(self.src_ref, self.dst_ref)  # type: ignore[arg-type]
+            return
         if not self.is_remote:
             roots, stacks, operands = reached(self.src_ref, self.dst_ref, self.recv_sem)
             bind(ops.dma_start, *roots, *operands, transforms=stacks)
@@ -236,6 +241,21 @@ class AsyncCopyDescriptor:
                 hint="start it and wait for it in one kernel",
             )
         bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
+
+    def _start_elements(self, source: DynamicPart, target: DynamicPart) -> None:
+        """Start a copy for each position along the axes of dynamic size."""
+
+        def along(axes: Sequence[int], numbers: Mapping[int, Any]) -> None:
+            if not axes:
+                parts = source.element(numbers), target.element(numbers)
+                AsyncCopyDescriptor(*parts, self.send_sem, self.recv_sem, self.remote).start()
+                return
+
+            @control.loop(0, target.slices[axes[0]].size)
+            def _(element: Any) -> None:
+                along(axes[1:], {**numbers, axes[0]: element})
+
+        along(sorted(target.slices), {})
 
     def _with(self, place: int, ref: Reference) -> AsyncCopyDescriptor:
         """The copy of one choice: another source (0) or target (1), or another semaphore for one (2, 3)."""
@@ -262,12 +282,18 @@ class AsyncCopyDescriptor:
             waits = [functools.partial(self._wait, ref) for ref in semaphore.refs]
             control.switch(semaphore.index, waits)
             return
+        if isinstance(self.dst_ref, DynamicPart):
+            semaphores.semaphore_wait(semaphore, self._bytes)
+            return
         (root,), (stack,), operands = reached(semaphore)
         bind(ops.dma_wait, root, *operands, transforms=stack, amount=self._bytes)
 
     @property
-    def _bytes(self) -> int:
-        return self.dst_ref.size * self.dst_ref.dtype.itemsize
+    def _bytes(self) -> Any:
+        count: Any = 1
+        for extent in self.dst_ref.shape:
+            count = count * (extent if isinstance(extent, int) else np.maximum(convert.cast(extent, dtypes.INT32), 0))
+        return count * self.dst_ref.dtype.itemsize
 
 
 def _semaphore(value: Any, argument: str) -> Copied:
@@ -288,24 +314,41 @@ def _semaphore(value: Any, argument: str) -> Copied:
 
 def _pair(src: Any, dst: Any, names: tuple[str, str]) -> tuple[Copied, Copied]:
     source, target = (
-        each if isinstance(each, SelectedRef) else require_reference(each, name)
+        each if isinstance(each, (SelectedRef, DynamicPart)) else require_reference(each, name)
         for each, name in zip((src, dst), names, strict=True)
     )
-    if (source.shape, source.dtype) != (target.shape, target.dtype):
+    if source.dtype != target.dtype or not _same_shape(source.shape, target.shape):
         raise PalladioValueError(
             "source and target of a copy have one shape and dtype",
             argument=names[1],
-            expected=str(source.array),
-            got=str(target.array),
+            expected=_described(source),
+            got=_described(target),
         )
     return source, target
+
+
+def _same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """True if two shapes are equal; a dynamic size is equal to itself only."""
+    return len(one) == len(other) and all(
+        mine == theirs if isinstance(mine, int) and isinstance(theirs, int) else mine is theirs
+        for mine, theirs in zip(one, other, strict=True)
+    )
+
+
+def _described(copied: Copied) -> str:
+    if not isinstance(copied, DynamicPart):
+        return str(copied.array)
+    sizes = ",".join(str(extent) if isinstance(extent, int) else "dynamic" for extent in copied.shape)
+    return f"{dtypes.short_name(copied.dtype)}[{sizes}]"
 
 
 def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor:
     """Describe a copy between memories that this core reaches, without starting it.
 
     Args:
-        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype.
+        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype. Sizes may be dynamic,
+            `ref.at[pl.ds(start, size)]`, where source and target have the same value for a size; such a copy is one
+            for each element along the axis, and an element outside of an array is out of bounds.
         sem: one semaphore, or an array of one, of `SemaphoreType.DMA` or `REGULAR`; it counts the bytes that have
             landed.
 

@@ -17,7 +17,7 @@ from palladio.types.types import RefType, Shape
 class Slice:
     """`size` elements from `start`, `stride` apart. The start may be traced.
 
-    So may the size, but only in an index map.
+    So may the size, but only in an index map, and in `ref.at[...]` for a copy.
     """
 
     __slots__ = ("size", "start", "stride")
@@ -78,13 +78,59 @@ def index_transform(key: Any, shape: Shape, first_operand: int) -> tuple[Index, 
     return Index(entries), operands
 
 
+def has_dynamic_size(key: Any) -> bool:
+    """True if a slice among the indices has a size that only the run knows."""
+    return any(
+        isinstance(part, Slice) and _static(part.size) is None for part in (key if type(key) is tuple else (key,))
+    )
+
+
+def without_dynamic_slices(key: Any, rank: int) -> tuple[tuple[Any, ...], dict[int, Slice]]:
+    """The indices with whole axes in place of slices whose size only the run knows, and those slices.
+
+    Args:
+        rank: of what is indexed.
+
+    Returns:
+        The indices, and the slices by their axes in the selection of these.
+
+    Raises:
+        PalladioTypeError: a size that is not a scalar integer; such a slice beside an index array.
+    """
+    parts = list(key) if isinstance(key, tuple) else [key]
+    axis, found = 0, {}
+    for place, part in enumerate(parts):
+        if part is ...:
+            axis += rank - len(parts) + 1
+        elif isinstance(part, Slice) and _static(part.size) is None:
+            size = convert.array_type(part.size)
+            if size.shape != () or not dtypes.is_integer(size.dtype):
+                raise PalladioTypeError("the size of a slice is a scalar integer", got=str(size))
+            found[axis] = part
+            parts[place] = slice(None)
+            axis += 1
+        elif isinstance(part, (slice, Slice)):
+            axis += 1
+        elif _static(part) is None and convert.array_type(part).shape != ():
+            raise PalladioTypeError(
+                "beside a slice of a dynamic size stand integers and slices, not index arrays",
+                got=str(convert.array_type(part)),
+                hint="index twice: ref.at[indices].at[pl.ds(start, size)]",
+            )
+    return tuple(parts), found
+
+
 def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -> IndexEntry:
     if isinstance(part, slice):
         part = _from_python(part, extent, axis)
     if isinstance(part, Slice):
         size = _static(part.size)
         if size is None:
-            raise PalladioTypeError(f"the size of a slice of axis {axis} is a static integer", got=repr(part.size))
+            raise PalladioTypeError(
+                f"the size of a slice of axis {axis} is a static integer",
+                got=repr(part.size),
+                hint="copies take dynamic sizes: pltpu.make_async_copy(x.at[pl.ds(start, size)], ...)",
+            )
         return SliceEntry(_position(part.start, operands, first), size, part.stride)
     position = _position(part, operands, first)
     if isinstance(position, int):

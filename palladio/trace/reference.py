@@ -18,7 +18,7 @@ from palladio.ir.core import Var
 from palladio.ir.paths import renumbered
 from palladio.ops.references import memory
 from palladio.ops.threads import wgmma
-from palladio.trace.indices import index_transform
+from palladio.trace.indices import Slice, has_dynamic_size, index_transform, without_dynamic_slices
 from palladio.trace.trace import Trace, Traced
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Transform, Transpose, transformed
@@ -259,10 +259,79 @@ class _At:
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
 
-    def __getitem__(self, key: Any) -> Reference:
+    def __getitem__(self, key: Any) -> Any:
+        if has_dynamic_size(key):
+            rest, slices = without_dynamic_slices(key, self.reference.ndim)
+            return DynamicPart(self.reference._reach(rest), slices)
         if self.reference.memory_space is BARRIER and not self.reference.ndim and _names_the_first(key):
             return self.reference
         return self.reference._reach(key)
+
+
+class DynamicPart:
+    """A part of a reference whose size along some axes only the run knows: `ref.at[pl.ds(start, size)]`, for copies.
+
+    Fields:
+        reference: the same with these axes whole.
+        slices: the slices along them, by axis.
+    """
+
+    __slots__ = ("reference", "slices")
+
+    def __init__(self, reference: Reference, slices: Mapping[int, Slice]) -> None:
+        self.reference = reference
+        self.slices = dict(slices)
+
+    def __repr__(self) -> str:
+        return f"part of dynamic size of a {self.reference!r}"
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shape, with the values of the dynamic sizes."""
+        return tuple(
+            self.slices[axis].size if axis in self.slices else extent
+            for axis, extent in enumerate(self.reference.shape)
+        )
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of what it reaches."""
+        return self.reference.dtype
+
+    @property
+    def memory_space(self) -> MemorySpace:
+        """The memory space."""
+        return self.reference.memory_space
+
+    def element(self, numbers: Mapping[int, Any]) -> Reference:
+        """The part at one position along each axis of dynamic size, which keeps an extent of 1."""
+        key: list[Any] = [slice(None)] * self.reference.ndim
+        for axis, number in numbers.items():
+            part = self.slices[axis]
+            key[axis] = Slice(part.start + number * part.stride, 1)
+        return self.reference._reach(tuple(key))
+
+    def in_peer(self, blocks: Mapping[str, Any]) -> DynamicPart:
+        """The same part in another core."""
+        return DynamicPart(self.reference.in_peer(blocks), self.slices)
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        self._refuse()
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        self._refuse()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise PalladioTypeError(
+            "a part whose size is dynamic is there for copies",
+            got=repr(self),
+            hint="copy it: pltpu.sync_copy(part, buffer.at[pl.ds(0, size)]); or read a static size under a mask",
+        )
 
 
 def _names_the_first(key: Any) -> bool:
