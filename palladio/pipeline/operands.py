@@ -40,6 +40,8 @@ class PipelineOperand:
         slots, declared: the slots that it has, and would have if there were steps enough.
         delay: how many steps after its last use a slot may be written again; None for what the pipeline says.
         axes: cluster axes along which the blocks share its copies.
+        prefetched: the blocks of as many first steps are in the slots before the pipeline begins.
+        fetched_first: of an output: whether its block is fetched when it begins.
     """
 
     def __init__(
@@ -68,11 +70,20 @@ class PipelineOperand:
         self.lookahead = isinstance(mode, Buffered) and mode.use_lookahead and self.turn is Turn.BY_INDEX
         self.declared = mode.buffer_count if isinstance(mode, Buffered) else slots
         self.slots = 1 if self.turn is Turn.NEVER else min(self.declared, steps.known or self.declared)
+        self.prefetched = mode.prefetched_count if isinstance(mode, Buffered) else 0
+        self.fetched_first = False
 
     def keep_turning(self) -> None:
         """Give every call of a pipeline blocks of its own: in a chain of them a slot may be in use by the last one."""
         self.turn = Turn.BY_INDEX if self.turn is Turn.NEVER else self.turn
         self.slots = self.declared
+
+    def use_slots(self, slots: int, prefetched: int, lookahead: bool) -> None:
+        """Use slots that others have allocated, some of which hold blocks already."""
+        self.declared = slots
+        self.slots = 1 if self.turn is Turn.NEVER else slots
+        self.prefetched = prefetched
+        self.lookahead = self.lookahead or (lookahead and self.turn is Turn.BY_INDEX)
 
     @property
     def block_shape(self) -> tuple[int, ...]:

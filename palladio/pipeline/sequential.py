@@ -112,7 +112,7 @@ class Sequential:
 
             @when(self.steps.any)
             def _() -> None:
-                for operand in (operand for group in fixed for operand in group):
+                for operand in (operand for group in fixed for operand in group if not operand.prefetched):
                     self.transfers.fetch(operand, ZERO, 0)
 
         fetched = self.prologue()
@@ -121,7 +121,8 @@ class Sequential:
             @when(self.steps.any)
             def _() -> None:
                 for group in fixed:
-                    self.transfers.arrive(group, 0)
+                    if not group[0].prefetched:
+                        self.transfers.arrive(group, 0)
 
         begun = [ZERO for each in self.operands if each.tracked]
         begun, _, carry = fori_loop(ZERO, self.steps.count, self.step, (begun, fetched, list(carry)))
@@ -161,7 +162,9 @@ class Sequential:
         return list(fori_loop(ZERO, least(depth, self.steps.count), fill, start))
 
     def fetch_if(self, operand: PipelineOperand, step: Any, condition: Any, slot: Any) -> None:
-        """Fetch a block where a condition holds."""
+        """Fetch a block where a condition holds, unless it has been fetched before the pipeline."""
+        if operand.prefetched:
+            condition = both(condition, step >= operand.prefetched)
 
         @when(condition)
         def _() -> None:
@@ -203,14 +206,23 @@ class Sequential:
         slots = {id(each): each.slot(step, numbers[id(each)] - 1 if each.tracked else None) for each in self.operands}
         for group in self.groups:
             if group[0].turn is not Turn.NEVER:
-                self._arrive(group, begins[id(group[0])], slots[id(group[0])])
+                prefetched = group[0].prefetched
+                coming = both(begins[id(group[0])], step >= prefetched) if prefetched else begins[id(group[0])]
+                self._arrive(group, coming, slots[id(group[0])])
         self._reuse(step, begins, numbers, slots)
+        for operand in self.outputs:
+            if operand.fetched_first:
+                do_if(begins[id(operand)], self._fetch_now, operand, step, slots[id(operand)])
         carry = list(self.invoke(step, [(each, slots[id(each)]) for each in self.operands], carry))
         leaving = [(each, each.walk.ends(step), slots[id(each)]) for each in self.outputs]
         if leaving:
             self.transfers.store(leaving, step)
         fetched = self._refill(step, fetched)
         return [numbers[id(each)] for each in self.operands if each.tracked], fetched, carry
+
+    def _fetch_now(self, operand: PipelineOperand, step: Any, slot: Any) -> None:
+        self.transfers.fetch(operand, step, slot)
+        self.transfers.arrive([operand], slot)
 
     def _arrive(self, group: Sequence[PipelineOperand], begins: Any, slot: Any) -> None:
         @when(begins)

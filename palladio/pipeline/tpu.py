@@ -12,19 +12,27 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ir.bind import bind
 from palladio.ops.threads import copy as ops
+from palladio.pipeline.buffered_refs import (
+    PASSED,
+    allocations_of,
+    bind_slots,
+    flat_allocations,
+    inputs_among,
+    specs_of,
+)
 from palladio.pipeline.operands import Arrays, PipelineOperand
 from palladio.pipeline.params import GridDimensionSemantics
 from palladio.pipeline.schedule import GridSteps, both, is_known
 from palladio.pipeline.sequential import Sequential, called, do_if
+from palladio.pipeline.specs import BlockSpec
 from palladio.trace.control import run_scoped, when
 from palladio.trace.functions import require_function
 from palladio.trace.grid import GridAxes, axis_index, axis_size, enclosing_axes, grid_axes, num_programs, program_id
 from palladio.trace.reference import Reference, reached
 from palladio.types import dtypes
 from palladio.types.scratch import SemaphoreType
-from palladio.types.types import ANY, CMEM, HBM, HOST, SCALAR, VMEM, VMEM_SHARED
+from palladio.types.types import CMEM, SCALAR, VMEM, VMEM_SHARED
 
-PASSED = (ANY, HBM, HOST)
 BUFFERS = (VMEM, SCALAR, CMEM, VMEM_SHARED)
 SLOTS = 2
 _PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
@@ -112,7 +120,9 @@ def emit_pipeline(
         _explicit_indices: the body gets a `PipelineStep`, the point as a tuple of i32[], before the references.
 
     Returns:
-        A function of the references, and by keyword `scratches`, references that the body gets after the others.
+        A function of the references. By keyword: `scratches`, references that the body gets after the others;
+        `allocations`, a `BufferedRef` for each reference, or for each input, with slots that the pipeline uses instead
+        of its own, and with specs in place of those that are not given.
 
     Raises:
         PalladioTypeError: what is not a function, a spec or a reference.
@@ -124,23 +134,85 @@ def emit_pipeline(
         whole = GridSteps(grid)
         semantics = _semantics(dimension_semantics, len(whole.sizes))
 
-    def pipeline(*refs: Any, scratches: Sequence[Any] = ()) -> None:
+    def pipeline(*refs: Any, scratches: Sequence[Any] | None = None, allocations: Any = None) -> None:
         with at_call():
             steps = _part(whole, semantics, core_axis, core_axis_name)
-            arrays = Arrays(steps, in_specs, out_specs, refs, 1 if no_pipelining else SLOTS, VMEM, PASSED)
-            for operand in (*arrays.inputs, *arrays.outputs):
-                if operand.space not in BUFFERS:
-                    raise PalladioValueError(
-                        "a pipeline of the TPU copies to the memory of a core",
-                        argument=operand.name,
-                        expected="pltpu.VMEM or pltpu.SMEM, or pl.ANY for an array that the body gets whole",
-                        got=f"memory space {operand.space}",
-                    )
-                if no_pipelining:
-                    operand.slots = 1
-            _run(body, steps, whole, arrays, tuple(scratches), _explicit_indices)
+            specs = in_specs, out_specs
+            if allocations is not None:
+                allocations = tuple(allocations)
+                specs = _specs_with(specs, allocations, len(refs))
+            arrays = _arrays(steps, *specs, refs, no_pipelining)
+            if allocations is None:
+                _run(body, steps, whole, arrays, tuple(scratches or ()), _explicit_indices)
+                return
+
+            def bound(outputs: Sequence[Any]) -> None:
+                given = bind_slots(arrays, flat_allocations((*allocations, *outputs)))
+                for operand in arrays.outputs:
+                    # A block that is visited again must have been stored before it is fetched.
+                    operand.slots = 1 if operand.fetched_first else operand.slots
+                _run(body, steps, whole, arrays, tuple(scratches or ()), _explicit_indices, given)
+
+            if len(allocations) == len(refs):
+                bound(())
+            else:
+                run_scoped(bound, allocations_of(arrays)[len(allocations) :])
 
     return pipeline
+
+
+def emit_pipeline_with_allocations(
+    body: Callable[..., None], *, grid: Any, in_specs: Any = (), out_specs: Any = (), **options: Any
+) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
+    """A pipeline, and a function that describes the slots which it needs.
+
+    Args:
+        body, grid, in_specs, out_specs, options: as for `emit_pipeline`.
+
+    Returns:
+        The pipeline of `emit_pipeline`; and a function of the same references that returns a `BufferedRef` for each, to
+        be allocated by `run_scoped`, or as scratch, and passed to the pipeline as `allocations=`. Several runs of the
+        pipeline, one after another, may share them.
+    """
+    with at_call():
+        pipeline = emit_pipeline(body, grid=grid, in_specs=in_specs, out_specs=out_specs, **options)
+
+    def make_allocations(*refs: Any) -> tuple[Any, ...]:
+        with at_call():
+            return make_pipeline_allocations(*refs, in_specs=in_specs, out_specs=out_specs, grid=grid)
+
+    return pipeline, make_allocations
+
+
+def make_pipeline_allocations(*refs: Any, in_specs: Any = (), out_specs: Any = (), grid: Any = ()) -> tuple[Any, ...]:
+    """The slots that an `emit_pipeline` of this grid and these specs needs for references: a `BufferedRef` for each."""
+    with at_call():
+        return allocations_of(_arrays(GridSteps(grid), in_specs, out_specs, refs, False))
+
+
+def _arrays(steps: GridSteps, in_specs: Any, out_specs: Any, refs: Sequence[Any], no_pipelining: bool) -> Arrays:
+    """The operands of a pipeline."""
+    arrays = Arrays(steps, in_specs, out_specs, refs, 1 if no_pipelining else SLOTS, VMEM, PASSED)
+    for operand in (*arrays.inputs, *arrays.outputs):
+        if operand.space not in BUFFERS:
+            raise PalladioValueError(
+                "a pipeline of the TPU copies to the memory of a core",
+                argument=operand.name,
+                expected="pltpu.VMEM or pltpu.SMEM, or pl.ANY for an array that the body gets whole",
+                got=f"memory space {operand.space}",
+            )
+        if no_pipelining:
+            operand.slots = 1
+    return arrays
+
+
+def _specs_with(specs: tuple[Any, Any], allocations: Sequence[Any], refs: int) -> tuple[Any, Any]:
+    """The specs of inputs and outputs, those that are not given being the ones of the slots."""
+    given = sum(1 if isinstance(each, BlockSpec) else len(each) for each in specs)
+    if given or len(allocations) != refs:
+        return specs
+    count = inputs_among(allocations)
+    return specs_of(allocations[:count]), specs_of(allocations[count:])
 
 
 class PipelineStep(tuple[Any, ...]):
@@ -170,7 +242,9 @@ def _run(
     arrays: Arrays,
     scratches: tuple[Any, ...],
     explicit: bool,
+    given: Mapping[str, Any] | None = None,
 ) -> None:
+    """Run a pipeline in slots of its own, or in given ones."""
     operands = (*arrays.inputs, *arrays.outputs)
     described = {
         "buffers": [{each.label: each.described} for each in operands],
@@ -194,7 +268,10 @@ def _run(
 
         Sequential(steps, arrays, copies, [[each] for each in arrays.inputs], invoke).run([])
 
-    run_scoped(scoped, described)
+    if given is not None:
+        scoped(given)
+    else:
+        run_scoped(scoped, described)
 
 
 # Dealing out the grid to cores.

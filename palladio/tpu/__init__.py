@@ -34,9 +34,15 @@ from palladio.call.tpu.interpret import (
     set_tpu_interpret_mode,
 )
 from palladio.call.tpu.refused import REFUSED
+from palladio.pipeline.buffered_refs import BufferedRef, BufferType
 from palladio.pipeline.params import CompilerParams, GridDimensionSemantics
 from palladio.pipeline.specs import Buffered, PrefetchScalarGridSpec
-from palladio.pipeline.tpu import emit_pipeline
+from palladio.pipeline.tpu import (
+    PipelineStep,
+    emit_pipeline,
+    emit_pipeline_with_allocations,
+    make_pipeline_allocations,
+)
 from palladio.trace.access import load, store
 from palladio.trace.dma import (
     AsyncCopyDescriptor,
@@ -77,13 +83,16 @@ __all__ = [
     "VMEM",
     "VMEM_SHARED",
     "AsyncCopyDescriptor",
+    "BufferType",
     "Buffered",
+    "BufferedRef",
     "CompilerParams",
     "CoreType",
     "DeviceIdType",
     "GridDimensionSemantics",
     "InterpretParams",
     "MemorySpace",
+    "PipelineStep",
     "PrefetchScalarGridSpec",
     "ScalarSubcoreMesh",
     "SemaphoreType",
@@ -100,6 +109,7 @@ __all__ = [
     "described_tpu",
     "dma_semaphore",
     "emit_pipeline",
+    "emit_pipeline_with_allocations",
     "force_tpu_interpret_mode",
     "get_barrier_semaphore",
     "get_sparse_core_info",
@@ -108,6 +118,7 @@ __all__ = [
     "load",
     "make_async_copy",
     "make_async_remote_copy",
+    "make_pipeline_allocations",
     "reciprocal",
     "reset_tpu_interpret_mode_state",
     "roll",

@@ -51,11 +51,7 @@ _REASONS: dict[str, tuple[str, str]] = {
     "LoweringException": (_LOWERING, "catch pl.PalladioError"),
     "SideEffectType": (_LOWERING, "effects follow from what a kernel writes"),
     "has_memory_space": (_LOWERING, "ref.memory_space"),
-    "BufferedRef": (_PIPELINE, _EMIT),
-    "BufferedRefBase": (_PIPELINE, _EMIT),
-    "BufferType": (_PIPELINE, _EMIT),
-    "PipelineStep": (_PIPELINE, _EMIT),
-    "emit_pipeline_with_allocations": (_PIPELINE, _EMIT),
+    "BufferedRefBase": (_PIPELINE, "pltpu.BufferedRef"),
     "emit_pipeline_with_async_prefetch": (_PIPELINE, _EMIT),
 }
 
