@@ -161,7 +161,7 @@ class View:
         if self.gathered or 0 in shape:
             return None
         columns = [(size, tuple(row.strides[axis] for row in rows)) for axis, size in enumerate(self.sizes)]
-        found = _recut(columns, shape, len(rows))
+        found = recut(columns, shape, len(rows))
         if found is None:
             return None
         new = [
@@ -172,7 +172,7 @@ class View:
         return View(self.base, shape, tuple(new[:count]), guards)
 
 
-def _recut(columns: Sequence[tuple[int, Shape]], shape: Shape, rows: int) -> list[Shape] | None:
+def recut(columns: Sequence[tuple[int, Shape]], shape: Shape, rows: int) -> list[Shape] | None:
     """The strides of the axes of another shape, from the size and the strides of each axis."""
     left = [column for column in columns if column[0] != 1]
     found: list[Shape] = []

@@ -261,3 +261,72 @@ def test_a_matrix_that_a_few_rows_have_not_packed_is_packed_for_the_next_tile() 
     out = gmm(x, matrices, [29, 40, 27], tiling=(32, 48, 40))  # the second one has 3 rows of the first tile
     for matrix, rows in zip(matrices, (slice(29), slice(29, 69), slice(69, 96)), strict=True):
         assert_product(out[rows], x[rows], matrix)
+
+
+def convolved(x: Array, weights: Array, rows: int, start: float = 0.0) -> tuple[Any, Array]:
+    """The call of a convolution as products of shifted parts of an image, and what it gives in float64."""
+    across, channels = weights.shape[0], x.shape[2]
+    height, width = x.shape[0] - across + 1, x.shape[1] - across + 1
+
+    def kernel(x_ref: Any, weights_ref: Any, out_ref: Any) -> None:
+        total = jnp.full((rows * width, weights.shape[3]), start, out_ref.dtype)
+        for i in range(across):
+            for j in range(across):
+                part = x_ref[pl.ds(pl.program_id(0) * rows + i, rows), pl.ds(j, width)]
+                part = part.reshape(rows * width, channels)
+                total += jnp.dot(part, weights_ref[i, j], preferred_element_type=out_ref.dtype)
+        out_ref[...] = total.reshape(rows, width, weights.shape[3])
+
+    shape = (height, width, weights.shape[3])
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct(shape, np.int32 if x.dtype == np.int8 else np.promote_types(x.dtype, np.float32)),
+        grid=(height // rows,),
+        in_specs=[pl.BlockSpec(x.shape, lambda i: (0, 0, 0)), pl.BlockSpec(weights.shape, lambda i: (0, 0, 0, 0))],
+        out_specs=pl.BlockSpec((rows, *shape[1:]), lambda i: (i, 0, 0)),
+        interpret="cpu",
+    )
+    x, weights = x.astype(np.float64), weights.astype(np.float64)
+    parts = ((i, j, x[i : i + height, j : j + width]) for i in range(across) for j in range(across))
+    return call, start + sum(part @ weights[i, j] for i, j, part in parts)
+
+
+@pytest.mark.parametrize("width", [4, 14, 17, 28, 33])
+@pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (20, 32), (64, 40), (1100, 16)])
+def test_products_of_shifted_rows_are_one_sum(width: int, channels: int, outputs: int) -> None:
+    """The rows are multiplied where they are, if each row of the image has enough of them and they are close."""
+    x, weights = normal(0, 6, width + 1, channels), normal(1, 2, 2, channels, outputs)
+    call, expected = convolved(x, weights, 5, start=0.5)
+    found = call(x, weights)
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    np.testing.assert_array_equal(call(x, weights), found)
+    weights *= -1
+    assert np.abs(call(x, weights) + expected - 1).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, ml_dtypes.bfloat16, np.int8])
+def test_products_of_shifted_rows_of_other_dtypes(dtype: Any) -> None:
+    x, weights = ((8 * normal(n, *shape)).astype(dtype) for n, shape in enumerate([(8, 20, 32), (3, 3, 32, 16)]))
+    call, expected = convolved(x, weights, 2)
+    np.testing.assert_allclose(call(x, weights), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_a_sum_of_products_whose_operands_lie_in_other_ways() -> None:
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        x, y = x_ref[...], y_ref[...]
+        out[...] = jnp.zeros_like(out) - 0.0 + x @ y + x.T @ y + jnp.exp(x) @ y + x @ y.T + jnp.flip(x, 0) @ y
+
+    x, y = normal(0, 24, 24), normal(1, 24, 24)
+    wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+    expected = (wide_x + wide_x.T + np.exp(wide_x) + wide_x[::-1]) @ wide_y + wide_x @ wide_y.T
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((24, 24), np.float32), interpret="cpu")(x, y)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_what_a_sum_of_products_is_added_to_may_be_minus_zero() -> None:
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        out[...] = -jnp.zeros_like(out) + jnp.dot(x_ref[...], y_ref[...])
+
+    x, y = -np.zeros((16, 16), np.float32), np.ones((16, 16), np.float32)
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((16, 16), np.float32), interpret="cpu")(x, y)
+    assert np.signbit(found).all()

@@ -20,6 +20,8 @@ from tests.one_point import one_point_call
 
 DOT = "{contracting=((1,), (0,)), batch=((), ()), dtype=f32}"
 
+ALONE = "{contracting=((1,), (0,)), batch=((), ())}"
+
 
 def call(body: str, inputs: str = "x:f32[8,8], y:f32[8,8]", outputs: str = "r") -> Program:
     """A call of a kernel with these equations."""
@@ -38,6 +40,13 @@ BROKEN = {
     "a product that is added to": (
         f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = add y, p",
         "a product is computed before the addition to it, which can be the start of its sums",
+    ),
+    "products that add to one another": (
+        f"""
+        p:f32[8,8] = dot_accumulate y, x, x {ALONE}
+        r:f32[8,8] = dot_accumulate p, y, x {ALONE}
+        """,
+        "products that add to one another are computed one after the other, each to memory",
     ),
     "a product that is rounded": (
         f"p:f32[8,8] = dot_general x, y {DOT}\nr:bf16[8,8] = convert p {{dtype=bf16}}",
@@ -224,6 +233,42 @@ def test_the_evaluator_checks_where_arrays_are_zero() -> None:
     np.testing.assert_array_equal(evaluate(program, [ramp, np.int64(2)])[0], ramp)
     with pytest.raises(InternalError, match="only 0 to 1 along axis 0 may differ from 0"):
         evaluate(program, [ramp, np.int64(1)])
+
+
+def test_products_that_add_to_one_another_are_one_sum() -> None:
+    body = f"""
+        p:f32[8,8] = dot_general x, y {DOT}
+        a:f32[8,8] = add x, p
+        q:f32[8,8] = dot_general y, y {DOT}
+        b:f32[8,8] = add a, q
+        s:f32[8,8] = dot_general y, x {DOT}
+        r:f32[8,8] = add b, s
+        """
+    lines = fused(call(body))
+    assert lines == [f"r:f32[8,8] = dot_accumulate x_1, x_1, y_2, y_2, y_2, y_2, x_1 {ALONE}"]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "q:f32[8,8] = dot_accumulate p, y, y {contracting=((1,), (1,)), batch=((), ())}",  # another orientation
+        "z:bf16[8,8] = convert y {dtype=bf16}\nq:f32[8,8] = dot_accumulate p, z, y " + ALONE,
+        "q:f32[8,8] = dot_accumulate p, p, y " + ALONE,  # of two uses
+        "store o, y\nq:f32[8,8] = dot_accumulate p, y, y " + ALONE,  # memory changes
+    ],
+)
+def test_products_that_differ_are_sums_of_their_own(between: str) -> None:
+    body = f"p:f32[8,8] = dot_accumulate x, x, y {ALONE}\n{between}\nr:f32[8,8] = neg q"
+    lines = fused(call(body, "o:ref<any, f32[8,8]>, x:f32[8,8], y:f32[8,8]"))
+    assert sum("dot_accumulate" in line for line in lines) == 2
+
+
+def test_products_of_masked_operands_are_sums_of_their_own() -> None:
+    body = (
+        BROKEN["a product of masked operands"][0].replace("r:", "p:") + f"r:f32[8,8] = dot_accumulate p, d, e {ALONE}"
+    )
+    lines = fused(call(body, INPUTS["a product of masked operands"]))
+    assert sum("dot_" in line for line in lines) == 2
 
 
 def test_a_product_is_not_moved_past_a_store() -> None:

@@ -7,7 +7,7 @@ import os
 
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.ir.core import Eqn, Literal, Program, subprograms
-from palladio.ops.arrays.dot import dot_accumulate, dot_general
+from palladio.ops.arrays.dot import dot_accumulate, dot_general, factors
 from palladio.ops.arrays.keep import keep
 from palladio.ops.arrays.zeros import zero_outside
 from palladio.ops.control import loop
@@ -46,7 +46,7 @@ def _estimate_of(eqn: Eqn) -> int:
     size = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType))
     if eqn.op in (dot_general, dot_accumulate):
         depth = math.prod(eqn.lhs.type.shape[axis] for axis in eqn.contracting[0])
-        return size * (1 + depth // PRODUCTS) + (size if eqn.op is dot_accumulate else 0)
+        return len(factors(eqn)) * size * (1 + depth // PRODUCTS) + (size if eqn.op is dot_accumulate else 0)
     read = max((atom.type.size for atom in eqn.inputs if isinstance(atom.type, ArrayType)), default=0)
     return inner + max(size, read)
 

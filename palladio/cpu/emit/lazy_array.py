@@ -19,7 +19,7 @@ from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
-from palladio.types.views import row_major
+from palladio.types.views import recut, row_major
 
 LINE_BYTES = 64
 
@@ -66,6 +66,14 @@ class StridedArray:
         """True if the elements are known to lie one after the other."""
         return self.strides == row_major(self.shape)
 
+    def regrouped(self, shape: Shape) -> StridedArray | None:
+        """The same elements, in the same order, in another shape; None if they are not known to lie evenly apart."""
+        columns = [
+            (n, (stride,)) for n, stride in zip(self.shape, self.strides, strict=True) if isinstance(stride, int)
+        ]
+        found = recut(columns, shape, 1) if len(columns) == len(self.shape) and 0 not in shape else None
+        return None if found is None else replace(self, strides=tuple(stride for (stride,) in found), shape=shape)
+
     def address(self, e: Emitter, index: Sequence[Int]) -> V:
         """The address of an element."""
         offset: Int = 0
@@ -110,8 +118,10 @@ class LazyArray:
         panels: computes some rows, all for None, a few at a time; for matrices with `fill`. For each few it calls a
             function with an array of the same type, in which the elements of these rows can be computed, with the
             first of them, and with their number. Its last argument is the buffer in which all rows end, if known.
+        rows: memory whose rows, in their order, are those of the array, by another number of axes.
         near: a buffer of the same shape; each element is computed from the one at its place there.
         normal: whether no element is a subnormal number.
+        zero: whether all elements are known to be 0, not -0.
         alike: axes along which all elements are the same.
         ahead: byte distance to the same element of the next task's block, for prefetching.
     """
@@ -124,8 +134,10 @@ class LazyArray:
     fill: Callable[[StridedArray], None] | None = None
     zero_ranges: dict[int, tuple[Int, Int]] = field(default_factory=dict)
     panels: Panels | None = None
+    rows: StridedArray | None = None
     near: StridedArray | None = None
     normal: bool = False
+    zero: bool = False
     alike: frozenset[int] = frozenset()
     ahead: V | None = None
 
@@ -189,7 +201,8 @@ def asking(e: Emitter, array: LazyArray) -> LazyArray:
 
 def scalar_array(e: Emitter, value: V, dtype: DType) -> LazyArray:
     """The array of one scalar value."""
-    return LazyArray(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True)
+    zero = value.constant == 0 and math.copysign(1, value.constant) > 0
+    return LazyArray(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True, zero=zero)
 
 
 def number_array(e: Emitter, index: Int) -> LazyArray:

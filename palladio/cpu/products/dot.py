@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, vector
-from palladio.cpu.emit.lazy_array import LazyArray, Panel, StridedArray, array_in, merged, write
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, Panel, StridedArray, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
@@ -90,7 +93,9 @@ class Matrix:
             return converted(scope.e, self.across_at(scope, i, j, width), self.array.dtype, sums)
 
         plain = self.rows(self.array.buffer) if self.array.dtype == sums else None
-        return self.operand_of(element, across, (self.first, self.second), later, plain)
+        found = self.operand_of(element, across, (self.first, self.second), later, plain)
+        regrouped = self.array.dtype == sums and self.axes == (0, 1) and self.array.rows is not None
+        return replace(found, in_place=self.array.rows if regrouped else plain)
 
     def later(self, scope: Scope) -> PrefetchRange | None:
         """The block of the first of the next steps in which it is another one."""
@@ -199,15 +204,30 @@ def _dot(
 
 
 def _dot_accumulate(
-    scope: Scope, acc: LazyArray, lhs: LazyArray, rhs: LazyArray, *, contracting: Axes, batch: Axes
+    scope: Scope, acc: LazyArray, lhs: LazyArray, rhs: LazyArray, *more: LazyArray, contracting: Axes, batch: Axes
 ) -> Sequence[LazyArray]:
     """Sums that begin with the accumulator, where a product is computed by the loops of matrices; else an addition."""
     shapes = lhs.shape, rhs.shape
     if is_matrix_product(shapes, contracting, batch) and sums_in(lhs.dtype, rhs.dtype, acc.dtype) == acc.dtype:
-        return (_matrix_product(scope, lhs, rhs, contracting, acc.dtype, acc),)
-    (product,) = _dot(scope, lhs, rhs, contracting=contracting, batch=batch, dtype=acc.dtype)
-    (total,) = scope.function.rules["add"](scope, acc, scope.keep(product) if product.fill is not None else product)
+        further = list(zip(more[::2], more[1::2], strict=True))
+        if all(_joins((lhs, rhs), pair, contracting, acc.dtype) for pair in further):
+            return (_matrix_product(scope, lhs, rhs, contracting, acc.dtype, acc, further),)
+        total = _matrix_product(scope, lhs, rhs, contracting, acc.dtype, acc)
+        for pair in further:
+            total = _matrix_product(scope, *pair, contracting, acc.dtype, scope.keep(total))
+        return (total,)
+    total, operands = acc, (lhs, rhs, *more)
+    for pair in zip(operands[::2], operands[1::2], strict=True):
+        (product,) = _dot(scope, *pair, contracting=contracting, batch=batch, dtype=acc.dtype)
+        product = scope.keep(product) if product.fill is not None else product
+        (total,) = scope.function.rules["add"](scope, total, product)
     return (total,)
+
+
+def _joins(first: Sequence[LazyArray], pair: Sequence[LazyArray], contracting: Axes, sums: DType) -> bool:
+    """True if a product and another one can be one of operands side by side: these lie alike, and are short."""
+    lefts = [_matrices(*each, contracting)[0] for each in (first, pair)]
+    return lefts[0].second * sums.itemsize <= DEPTH_BYTES and lefts[0].across == lefts[1].across
 
 
 def _batched(
@@ -261,15 +281,29 @@ def _matrices(lhs: LazyArray, rhs: LazyArray, contracting: Axes) -> tuple[Matrix
 
 
 def _matrix_product(
-    scope: Scope, lhs: LazyArray, rhs: LazyArray, contracting: Axes, dtype: DType, init: LazyArray | None = None
+    scope: Scope,
+    lhs: LazyArray,
+    rhs: LazyArray,
+    contracting: Axes,
+    dtype: DType,
+    init: LazyArray | None = None,
+    more: Sequence[tuple[LazyArray, LazyArray]] = (),
 ) -> LazyArray:
-    """A product by the loops of matrices, computed a few rows at a time; `init` is what its sums begin with."""
+    """A product by the loops of matrices, computed a few rows at a time.
+
+    Args:
+        init: what its sums begin with.
+        more: further pairs of operands, whose products are added.
+    """
     left, right, shape = _matrices(lhs, rhs, contracting)
     sums = sums_in(lhs.dtype, rhs.dtype, dtype)
-    reads = merged([lhs, rhs], aligned=False)
+    init = None if init is not None and init.zero else init
+    reads = merged([lhs, rhs, *itertools.chain(*more)], aligned=False)
     if init is not None:
         reads = {**reads, **{memory: same and reads.get(memory, True) for memory, same in init.reads.items()}}
-    found = _product_array(scope, left, right, sums, shape, init, reads)
+    further = [_matrices(*pair, contracting)[:2] for pair in more]
+    make = functools.partial(_product, scope, left, right, sums, further)
+    found = _product_array(scope, make, ArrayType(shape, sums), init, reads)
     if dtype == sums:
         return found
     whole = scope.row_by_row(casts.convert, [found], dtype=dtype)
@@ -302,22 +336,23 @@ def _lower(e: Emitter, sums: StridedArray, type: ArrayType, row: Int) -> LazyArr
 
 
 def _product_array(
-    scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...], init: LazyArray | None, reads: dict
+    scope: Scope, make: Callable[[], Product], type: ArrayType, init: LazyArray | None, reads: dict[Allocation, bool]
 ) -> LazyArray:
-    type = ArrayType(shape, sums)
+    """The array of a product, which `make` begins."""
 
     def fill(target: StridedArray) -> None:
-        product = _product(scope, left, right, sums)
+        product = make()
+        size = product.lhs.rows, product.rhs.columns
         rows, column = target.strides
-        if column == 1 and target.dtype == sums:
-            product.run(StridedArray(target.base, (rows, 1), (left.first, right.second), sums), init)
+        if column == 1 and target.dtype == type.dtype:
+            product.run(StridedArray(target.base, (rows, 1), size, type.dtype), init)
             return
-        kept = scope.arena.buffer(scope.e, target.shape, sums)
-        product.run(StridedArray(kept.base, (right.second, 1), (left.first, right.second), sums), init)
+        kept = scope.arena.buffer(scope.e, target.shape, type.dtype)
+        product.run(StridedArray(kept.base, (size[1], 1), size, type.dtype), init)
         write(scope.e, array_in(scope.e, kept), target)
 
     def panels(use: Panel, rows: Range | None, into: StridedArray | None) -> None:
-        product = _product(scope, left, right, sums)
+        product = make()
 
         def part(found: StridedArray, row: Int, height: int) -> None:
             rows_here = _lower(scope.e, found, type, row)
@@ -347,20 +382,27 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
     return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
 
 
-def _product(scope: Scope, left: Matrix, right: Matrix, sums: DType) -> Product:
-    span, later = _span(scope, left, right), right.later(scope)
-    few = _few_rows(scope, left, right, sums, later)
+def _product(
+    scope: Scope, left: Matrix, right: Matrix, sums: DType, more: Sequence[tuple[Matrix, Matrix]] = ()
+) -> Product:
+    span, later = (None, None) if more else (_span(scope, left, right), right.later(scope))
+    few = None if more else _few_rows(scope, left, right, sums, later)
     if _takes_pairs(left, right, sums):
         if span is not None:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
             low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
             span = low, high
-        return Product(scope, left.joined(scope, 1, 2), right.joined(scope, 0, 2, later), sums, 2, span, few=few)
+        lhs, rhs = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
+        further = [(x.joined(scope, 1, 2), y.joined(scope, 0, 2)) for x, y in more]
+        return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further)
     if span is None and _takes_quads(left, right, sums):
         offset = 128 if left.array.dtype == dtypes.INT8 else 0
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
-        return Product(scope, lhs, rhs, sums, 4, offset=offset)
-    return Product(scope, left.operand(scope, sums), right.operand(scope, sums, later), sums, span=span, few=few)
+        further = [(x.joined(scope, 1, 4, flips=offset > 0), y.joined(scope, 0, 4)) for x, y in more]
+        return Product(scope, lhs, rhs, sums, 4, offset=offset, more=further)
+    further = [(x.operand(scope, sums), y.operand(scope, sums)) for x, y in more]
+    lhs, rhs = left.operand(scope, sums), right.operand(scope, sums, later)
+    return Product(scope, lhs, rhs, sums, span=span, few=few, more=further)
 
 
 def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None) -> Few | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from palladio.cpu.access.views import renumbered
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V
@@ -24,6 +25,9 @@ from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
+
+NEAR_BYTES = 1 << 14
+"""The memory that a panel of the left operand may span to be multiplied there: a first-level cache has room for it."""
 
 DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
@@ -77,6 +81,7 @@ class PackSource:
         near: where the elements that it is computed from lie row by row, at the same places.
         later: the block that a later step will pack; for the right operand.
         plain: its elements as they lie in memory, row by row, if they need no more than packing.
+        in_place: the same of any number of axes: its rows in their order are those of the matrix.
     """
 
     rows: int
@@ -88,6 +93,7 @@ class PackSource:
     near: StridedArray | None = None
     later: PrefetchRange | None = None
     plain: StridedArray | None = None
+    in_place: StridedArray | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,8 @@ class Product:
     """One matrix product while it is emitted: `target[rows, columns] = init + lhs @ rhs`.
 
     Args:
+        more: further pairs of operands, of the same sizes, whose products are added. To the micro-kernels they are
+            further steps along the summed axis.
         joined: the number of neighbours along the summed axis that an element of the operands is: 1, or as an int32 a
             pair of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
         offset: the left operand is this much too large in each of a quad; the right one times it is subtracted.
@@ -147,6 +155,7 @@ class Product:
         span: Range | None = None,
         offset: int = 0,
         few: Few | None = None,
+        more: Sequence[tuple[PackSource, PackSource]] = (),
     ) -> None:
         self.scope = scope
         self.few = few
@@ -159,23 +168,44 @@ class Product:
         self.lhs = lhs
         self.rhs = rhs
         self.sums = sums
-        self.depth = lhs.columns
+        self.pairs = [(lhs, rhs), *more]
+        self.depth = lhs.columns * len(self.pairs)
         height, wide = host.current().sums
         # Lanes of a vector may take several registers, but each vector takes one at least.
         size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
         self.vectors = max(1, wide // size)
         # Asking memory takes forty instructions in each step, more than there are for narrow vectors.
         self.asks = host.current().vector_bytes == 64
-        panels = max(1, -(-lhs.rows // (height * wide // (self.vectors * size))))
-        self.height = max(1, -(-lhs.rows // panels))  # all about as high: low ones cost nearly as much
-        pieces = max(1, -(-self.depth * sums.itemsize // DEPTH_BYTES))
-        self.steps = max(1, -(-self.depth // pieces))
+        tallest = height * wide // (self.vectors * size)
+        # The rows of the left operands that lie evenly apart, if a panel of those is multiplied where it is.
+        self.in_place = self.rows_in_place(tallest)
+        together = self.in_place or lhs.rows
+        panels = max(1, -(-together // tallest))
+        self.height = max(1, -(-together // panels))  # all about as high: low ones cost nearly as much
+        whole = lhs.columns if more else 1  # what a piece has several of
+        most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
+        pieces = max(1, -(-self.depth // most))
+        self.steps = max(1, -(-self.depth // whole // pieces)) * whole
         self.left = self.left_room()
         # The number of the panel of rows that is multiplied, and the pace at which memory is asked for a later block.
         self.number: Int = 0
         self.pace: Int = 0
         # Where the result ends.
         self.into: StridedArray | None = None
+
+    def rows_in_place(self, tallest: int) -> int:
+        """The rows of each of several left operands that lie evenly apart and close together; 0 if they do not.
+
+        Copies of operands side by side would be of the same rows again and again, where one is another one shifted.
+        """
+        found = [lhs.in_place for lhs, _ in self.pairs]
+        lying = [array for array in found if array is not None and all(isinstance(n, int) for n in array.strides)]
+        if self.joined > 1 or len(self.pairs) < 2 or len(lying) < len(self.pairs):
+            return 0
+        forms = {(array.shape, array.strides) for array in lying}
+        (*_, rows, _), (*_, between, step) = lying[0].shape, lying[0].strides
+        near = 0 < tallest * between * self.sums.itemsize <= NEAR_BYTES  # type: ignore[operator]
+        return rows if len(forms) == 1 and near and step == 1 and rows >= tallest // 2 else 0
 
     def run(self, target: StridedArray, init: LazyArray | None, rows: Range | None = None) -> None:
         """Emit it, or some of its rows. The target's columns are neighbours in memory.
@@ -238,6 +268,7 @@ class Product:
         with e.when(some):
             few = self.are_few(rows, dtype)
             packed, needed = self.packed(few) if self.span is None else (self.packed_span(self.span), None)
+            self.in_place = self.in_place if rows == (0, self.lhs.rows) else 0
             if self.few is not None and few is not None and needed is not None:
                 thin = e.binary("and", few, needed)
                 with e.when(thin):
@@ -262,8 +293,10 @@ class Product:
                 if self.lhs.rows * self.depth * self.rhs.columns > LONG:
                     self.scope.function.poll(height * self.steps * self.rhs.columns // PRODUCTS)
                 for piece in self.pieces(packed):
-                    self.lay_out(row, height, piece)
-                    self.multiply(target, piece, row, fresh, packs)
+                    left = self.panel_in_place(row, height, piece) if self.in_place else None
+                    if left is None:
+                        self.lay_out(row, height, piece)
+                    self.multiply(target, piece, row, fresh, packs, left)
                 yield row, height
 
     def are_few(self, rows: Range, dtype: DType) -> V | None:
@@ -343,6 +376,12 @@ class Product:
                 with e.when(both):
                     yield low, self.height, True
                 first = e.add(low, e.select(both, tall, V("0", "i64")))
+        if self.in_place:
+            with e.loop(0, self.lhs.rows, self.in_place) as group:
+                for top, bottom, height in cut(self.in_place, self.height):
+                    with e.loop(e.add(group, top), e.add(group, bottom), height) as row:
+                        yield row, height, False
+            return
         if isinstance(low, int) and isinstance(high, int):
             for top, bottom, height in cut(high - low, self.height):
                 with e.loop(e.add(first if top == 0 else low, top), low + bottom, height) as row:
@@ -360,7 +399,12 @@ class Product:
     @property
     def packs_meanwhile(self) -> bool:
         """True if a panel of rows can pack the right operand while it is multiplied."""
-        return self.rhs.plain is not None and self.rhs.columns % self.wide == 0 and self.lhs.rows >= self.height
+        return (
+            len(self.pairs) == 1
+            and self.rhs.plain is not None
+            and self.rhs.columns % self.wide == 0
+            and self.lhs.rows >= self.height
+        )
 
     @property
     def wide(self) -> int:
@@ -371,6 +415,10 @@ class Product:
         """The depth in pieces."""
         if self.span is not None:
             yield from self.span_pieces(self.span, packed)
+            return
+        if len(self.pairs) > 1:
+            for first in range(0, self.depth, self.steps):
+                yield self.whole_piece(packed, first, min(self.steps, self.depth - first))
             return
         for first, stop, steps in cut(self.depth, self.steps):
             with self.e.loop(first, stop, steps) as k:
@@ -389,9 +437,18 @@ class Product:
         for piece in self.span_pieces(span, room.base):
             count = self.e.index(piece.count)
             whole = self.e.binary("and", count, V(str(-TOGETHER), "i64"))
-            self.pack_steps(piece, 0, whole, TOGETHER)
-            self.pack_steps(piece, whole, count, 1)
+            self.pack_steps(piece, self.rhs, 0, whole, TOGETHER)
+            self.pack_steps(piece, self.rhs, whole, count, 1)
         return room.base
+
+    def parts(self, piece: KBlock) -> Iterator[tuple[PackSource, PackSource, int, Int, Int]]:
+        """The parts of a piece by pair of operands: the pair, the first step in the piece and in it, the steps."""
+        if len(self.pairs) == 1:
+            yield self.lhs, self.rhs, 0, piece.first, piece.laid
+            return
+        size, first, laid = self.lhs.columns, piece.first, piece.laid
+        for n in range(first // size, (first + laid) // size):  # type: ignore[operator]
+            yield *self.pairs[n], n * size - first, 0, size  # type: ignore[operator]
 
     @property
     def span_steps(self) -> int:
@@ -432,17 +489,23 @@ class Product:
             unless: it will not be packed, if this is known to be so when the kernel runs.
         """
         size = max(1, self.depth * self.rhs.columns)
-        steady, notes = self.rhs.steady, self.scope.function.notes
+        steady, notes = [rhs.steady for _, rhs in self.pairs if rhs.steady is not None], self.scope.function.notes
+        is_steady = len(steady) == len(self.pairs)
         slot, slots = self.scope.function.innermost
-        if steady is None or slots * size * self.sums.itemsize > KEPT_BYTES:
+        if not is_steady or slots * size * self.sums.itemsize > KEPT_BYTES:
             slot, slots = 0, 1
         room = self.scope.arena.buffer(self.e, (slots, size), self.word)
         place = room.address(self.e, (slot, 0))
-        noted = notes.take(slots) if steady is not None and notes is not None else None
-        if steady is None or noted is None:
+        noted = notes.take(slots * len(steady)) if is_steady and notes is not None else None
+        if noted is None:
             return place, V("true", "i1")
-        self.scope.function.packed.update(self.rhs.reads)
-        return place, self.noted(steady, noted.address(self.e, (slot,)), unless)
+        needed: V | None = None
+        for n, ((_, rhs), source) in enumerate(zip(self.pairs, steady, strict=True)):
+            self.scope.function.packed.update(rhs.reads)
+            address = noted.address(self.e, (self.e.add(self.e.mul(slot, len(steady)), n),))
+            mine = self.noted(source, address, unless)
+            needed = mine if needed is None else self.e.binary("or", needed, mine)
+        return place, needed or V("true", "i1")
 
     def noted(self, steady: StridedArray, note: V, unless: V | None = None) -> V:
         """Note that a block is packed now; returns whether it was not, by the note, what was packed last.
@@ -467,48 +530,70 @@ class Product:
         It is read some whole rows at a time: of one panel after the other, there would be a page for every few bytes.
         """
         e = self.e
-        together = TOGETHER if self.rhs.transposed is None else registers.LANES
+        if len(self.pairs) > 1:
+            for piece in self.pieces(place):
+                for _, rhs, first, k, count in self.parts(piece):
+                    for top, bottom, size in cut(count, self.together(rhs)):  # type: ignore[arg-type]
+                        self.pack_steps(piece, rhs, first + top, first + bottom, size, e.sub(k, first))
+            return
         for first, stop, steps in cut(self.depth, self.steps):
-            for top, bottom, size in cut(steps, together):
+            for top, bottom, size in cut(steps, self.together(self.rhs)):
                 with e.loop(first, stop, steps) as k:
-                    self.pack_steps(self.whole_piece(place, k, steps), top, bottom, size)
+                    self.pack_steps(self.whole_piece(place, k, steps), self.rhs, top, bottom, size)
 
-    def pack_steps(self, piece: KBlock, top: Int, bottom: Int, size: int) -> None:
-        """Pack steps of a k-block, from `top` below `bottom`, `size` at a time."""
+    def together(self, rhs: PackSource) -> int:
+        """The steps of a right operand that are packed together."""
+        return TOGETHER if rhs.transposed is None else registers.LANES
+
+    def pack_steps(
+        self, piece: KBlock, rhs: PackSource, top: Int, bottom: Int, size: int, begin: Int | None = None
+    ) -> None:
+        """Pack steps of a k-block, from `top` below `bottom`, `size` at a time.
+
+        Args:
+            begin: the step of the operand that the first one of the k-block is, if it is not the same one.
+        """
         e = self.e
         with e.loop(top, bottom, size) as step:
             for start, end, vectors, width in self.column_panels():
                 with e.loop(start, end, vectors * width) as column:
                     base = e.pointer(self.panel(piece, column), e.mul(step, vectors * width), self.word.itemsize)
                     rows = StridedArray(base, (vectors * width, 1), (size, vectors * width), self.word)
-                    self.pack_panel(rows, e.add(piece.begin, step), column, vectors, width)
+                    k = e.add(piece.begin if begin is None else begin, step)
+                    self.pack_panel(rhs, rows, k, column, vectors, width)
 
     def panel(self, piece: KBlock, column: Int) -> V:
         """The address of the panel of some columns."""
         return self.e.pointer(piece.packed, self.e.mul(column, piece.room), self.word.itemsize)
 
-    def pack_panel(self, panel: StridedArray, k: Int, column: Int, vectors: int, width: int) -> None:
+    def pack_panel(self, rhs: PackSource, panel: StridedArray, k: Int, column: Int, vectors: int, width: int) -> None:
         e, steps = self.e, panel.shape[0]
-        if self.rhs.transposed is not None and width > 1:
+        if rhs.transposed is not None and width > 1:
             for n in range(vectors):
                 for first, stop, size in cut(steps, width):
                     with e.loop(first, stop, size) as step:
-                        self.pack_square(panel, (k, step), (column, n * width), size, width)
+                        self.pack_square(rhs, panel, (k, step), (column, n * width), size, width)
             return
         with e.loop(0, steps) as step:
             for n in range(vectors):
-                value = self.rhs.element(e.add(k, step), e.add(column, n * width), width)
+                value = rhs.element(e.add(k, step), e.add(column, n * width), width)
                 panel.put(e, (step, n * width), value, width)
 
     def pack_square(
-        self, panel: StridedArray, step: tuple[Int, Int], column: tuple[Int, int], size: int, width: int
+        self,
+        rhs: PackSource,
+        panel: StridedArray,
+        step: tuple[Int, Int],
+        column: tuple[Int, int],
+        size: int,
+        width: int,
     ) -> None:
         """`size` steps of one vector of columns, read along the steps and transposed in registers."""
         e = self.e
         k = e.add(*step)
-        at = self.rhs.transposed or self.rhs.element
+        at = rhs.transposed or rhs.element
         if size < width:
-            rows = [self.rhs.element(e.add(k, s), e.add(*column), width) for s in range(size)]
+            rows = [rhs.element(e.add(k, s), e.add(*column), width) for s in range(size)]
         else:
             rows = transposed(e, [at(k, e.add(e.add(*column), lane), width) for lane in range(width)])
         for s, row in enumerate(rows):
@@ -523,21 +608,36 @@ class Product:
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
         return StridedArray(room.base, strides, (self.height, self.steps), self.word)
 
+    def panel_in_place(self, row: Int, height: int, piece: KBlock) -> StridedArray | None:
+        """Some rows of a left operand where they lie."""
+        array = self.pairs[piece.first // self.lhs.columns][0].in_place  # type: ignore[operator]
+        if array is None:
+            return None
+        *_, between, step = array.strides
+        index = renumbered(self.e, [row], (self.lhs.rows,), array.shape[:-1])
+        return StridedArray(array.address(self.e, (*index, 0)), (between, step), (height, array.shape[-1]), array.dtype)
+
     def lay_out(self, row: Int, height: int, piece: KBlock) -> None:
-        e, k = self.e, piece.first
-        if self.lhs.transposed is not None:
+        for lhs, _, place, k, count in self.parts(piece):
+            self.lay_out_part(lhs, row, height, place, k, count)
+
+    def lay_out_part(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
+        """Lay out `count` steps of a left operand from `k` on, at `place`."""
+        e = self.e
+        if lhs.transposed is not None:
             flipped = StridedArray(self.left.base, self.left.strides[::-1], self.left.shape[::-1], self.word)
-            with e.loop(0, piece.laid) as step:
+            with e.loop(0, count) as step:
                 for start, end, width in widths(height):
                     for r in range(start, end, width):
-                        value = self.lhs.transposed(e.add(row, r), e.add(k, step), width)
-                        flipped.put(e, (step, r), value, width)
+                        value = lhs.transposed(e.add(row, r), e.add(k, step), width)
+                        flipped.put(e, (e.add(step, place), r), value, width)
             return
         # A number that is not known is one of whole vectors.
-        known = isinstance(piece.laid, int)
-        for start, end, width in widths(piece.laid) if known else ((0, piece.laid, registers.LANES),):
+        known = isinstance(count, int)
+        for start, end, width in widths(count) if known else ((0, count, registers.LANES),):  # type: ignore[arg-type]
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
-                self.left.put(e, (r, step), self.lhs.element(e.add(row, r), e.add(k, step), width), width)
+                value = lhs.element(e.add(row, r), e.add(k, step), width)
+                self.left.put(e, (r, e.add(step, place)), value, width)
 
     # The product of a panel with all panels.
 
@@ -594,7 +694,8 @@ class Product:
 
     def streams(self, piece: KBlock, row: Int, column: Int) -> list[list[V]]:
         """The ranges that micro-kernels prefetch while they run, evenly through all of them."""
-        e, found, near, later = self.e, [], self.lhs.near, self.rhs.later
+        e, found, near, later = self.e, [], self.lhs.near if len(self.pairs) == 1 else None, self.rhs.later
+        following = self.panel_in_place(e.add(row, self.height), self.height, piece) if self.in_place else None
         panel = column // self.wide if isinstance(column, int) else e.binary("udiv", column, V(str(self.wide), "i64"))
         done, steps = e.add(e.mul(panel, self.depth), piece.first), self.calls * self.depth
         if later is not None:
@@ -602,14 +703,17 @@ class Product:
         if self.span is not None and self.rhs.near is not None:
             found.append(self.prefetched_after(self.rhs.near, self.span, piece, panel))
         if near is not None:
+            following = replace(near, base=near.address(e, (e.add(row, self.height), e.mul(piece.first, self.joined))))
+        if following is not None:
             # The next panel of rows, the same steps.
-            steps_bytes = near.dtype.itemsize * self.joined
+            steps_bytes = following.dtype.itemsize * self.joined
             lines = e.add(self.quotient(e.mul(piece.laid, steps_bytes), LINE_BYTES), 1)
-            start = near.address(e, (e.add(row, self.height), e.mul(piece.first, self.joined)))
-            area = PrefetchRange(start, e.mul(near.strides[0], near.dtype.itemsize), self.height, lines)
+            between = e.mul(following.strides[0], following.dtype.itemsize)
+            area = PrefetchRange(following.base, between, self.height, lines)
             pace = self.quotient(e.mul(lines, self.height * 32768), e.mul(piece.count, self.calls))
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
-        if self.into is not None:
+        last = len(self.pairs) == 1 or piece.first == self.depth - self.lhs.columns
+        if self.into is not None and last:
             # Where the next panel's sums will be written.
             size = self.into.dtype.itemsize
             lines = max(1, self.rhs.columns * size // LINE_BYTES)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, for_each, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
+from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
@@ -52,7 +54,7 @@ def _broadcast(scope: Scope, x: LazyArray, *, shape: Shape, axes: tuple[int, ...
         return e.splat(x.at(source(index), 1), width)
 
     alike = frozenset(range(len(shape))).difference(axis for n, axis in enumerate(axes) if x.shape[n] == shape[axis])
-    return (LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap, alike=alike),)
+    return (LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap, alike=alike, zero=x.zero),)
 
 
 def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> Sequence[LazyArray]:
@@ -73,7 +75,12 @@ def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> S
 
 
 def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]:
-    """Axes of size 1 come and go for nothing; otherwise the elements must lie one after the other."""
+    """Axes of size 1 come and go for nothing, and rows that lie apart in memory are read there.
+
+    Otherwise the elements must lie one after the other. A product is written to memory seen in its own shape.
+    """
+    if x.fill is not None:
+        return (_written_as(scope, x, shape),)
     kept = [axis for axis, extent in enumerate(x.shape) if extent != 1]
     places = [axis for axis, extent in enumerate(shape) if extent != 1]
     if [x.shape[axis] for axis in kept] == [shape[axis] for axis in places]:
@@ -91,12 +98,35 @@ def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]
             array = LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap)
             return (array if shape else scope.keep(array),)
         return (rearranged(scope, x, shape, source, along),)
+    if x.buffer is not None and not x.buffer.contiguous and x.shape[-1] == shape[-1]:
+        in_rows = lambda index: [*renumbered(scope.e, index[:-1], shape[:-1], x.shape[:-1]), index[-1]]  # noqa: E731
+        array = rearranged(scope, x, shape, in_rows, True)
+        array.rows = x.buffer
+        return (array,)
     kept_array = x if x.buffer is not None and x.buffer.contiguous else scope.keep(x)
     buffer = kept_array.buffer
     view = buffer.__class__(buffer.base, row_major(shape), shape, x.dtype)  # type: ignore[union-attr]
     array = array_in(scope.e, view)
     array.reads = merged([kept_array], aligned=False)
     return (array,)
+
+
+def _written_as(scope: Scope, x: LazyArray, shape: Shape) -> LazyArray:
+    """The array in another shape of an array that is computed as a whole."""
+
+    def fill(target: StridedArray) -> None:
+        there = target.regrouped(x.shape)
+        if there is not None:
+            write(scope.e, x, there)
+            return
+        kept = scope.arena.buffer(scope.e, x.shape, x.dtype)
+        write(scope.e, x, kept)
+        write(scope.e, array_in(scope.e, StridedArray(kept.base, row_major(shape), shape, x.dtype)), target)
+
+    def at(index: Sequence[Int], width: int) -> V:
+        raise Refused("a product is computed as a whole")
+
+    return LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), fill=fill)
 
 
 def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[LazyArray]:

@@ -8,7 +8,7 @@ from palladio.lower.forms import VIEWED
 from palladio.lower.fusion.form import FUSED
 from palladio.lower.fusion.keep_arrays import Keeping, kept
 from palladio.lower.fusion.masked_stores import mask_in
-from palladio.lower.fusion.products import accumulate_in, round_in
+from palladio.lower.fusion.products import accumulate_in, join_in, round_in
 from palladio.lower.fusion.sorts import shorten_in
 from palladio.lower.fusion.zero_ranges import bound_in
 from palladio.ops.grid import grid_call
@@ -22,7 +22,8 @@ def fused(eqn: Eqn) -> Eqn:
         return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, fuse_in))
     for regroup in (accumulate_in, round_in, shorten_in, *((mask_in,) if eqn.op is grid_call else ())):
         eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, regroup))
-    eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, bound_in))
+    for regroup in (bound_in, join_in):
+        eqn = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, regroup))
     return kept(eqn, Keeping())
 
 
@@ -36,7 +37,7 @@ fuse = Pass(
     consumes=VIEWED,
     produces=FUSED,
     run=fuse_in,
-    doc="Fuses kernels: a matrix product and the addition to it are one operation, so are one and its rounding, and a "
-    "store of what a choice changes; where masks leave zeros, products and stores "
+    doc="Fuses kernels: a matrix product and the addition to it are one operation, so are a sum of several products, "
+    "one and its rounding, and a store of what a choice changes; where masks leave zeros, products and stores "
     "leave them out; arrays are computed where they are used, but for those that are kept.",
 )

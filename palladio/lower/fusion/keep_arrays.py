@@ -21,6 +21,7 @@ from palladio.lower.fusion.values import (
     Residence,
     Storage,
     known,
+    regroups_rows,
     results,
     takes_rows,
 )
@@ -213,10 +214,12 @@ class _ProgramKeeping:
 
     def unready(self, eqn: Eqn) -> Iterable[tuple[Var, str]]:
         """The operands that an equation takes in memory only."""
-        rows = eqn.op is keep or stores_whole(eqn) or takes_rows(eqn, [known(atom, self.values) for atom in eqn.inputs])
+        inputs = [known(atom, self.values) for atom in eqn.inputs]
+        rows = eqn.op is keep or stores_whole(eqn) or takes_rows(eqn, inputs) or regroups_rows(eqn)
+        whole = eqn.op is keep or eqn.op is store
         for var in dict.fromkeys(eqn.inputs):
             value = self.value(var)
-            if value.residence is Residence.ROWS and not rows:
+            if (value.residence is Residence.ROWS and not rows) or (value.residence is Residence.WHOLE and not whole):
                 yield var, OUT_OF_ORDER
             elif eqn.op in (loop, repeat) and not value.is_kept:
                 yield var, IN_EACH_STEP
@@ -227,7 +230,7 @@ class _ProgramKeeping:
         if first is None or first.op is keep:
             return
         again = self.uses[var] > 1 and not self.ready(var, value)
-        passing = value.residence is not Residence.ROWS and reduces_rows(first, var)
+        passing = value.residence not in (Residence.ROWS, Residence.WHOLE) and reduces_rows(first, var)
         if again and not passing:
             self.keep(var, eqn, USED_AGAIN)
         elif value.depth > DEEPEST:

@@ -12,7 +12,8 @@ from palladio.ir.core import Atom, Eqn, Program, Var
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.ops.arrays.arithmetic import add
 from palladio.ops.arrays.casts import convert
-from palladio.ops.arrays.dot import Axes, dot_accumulate, dot_general
+from palladio.ops.arrays.dot import Axes, dot_accumulate, dot_general, factors
+from palladio.ops.arrays.zeros import zero_outside
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import Shape
@@ -60,7 +61,7 @@ def _used_once(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
     The product has the dtype of its sums, and no equation in between changes memory, after which operands that are
     read from there would have to be copied first.
     """
-    used = Counter(atom for inputs in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in inputs)
+    used = _number_of_uses(program)
     pending: dict[Atom, Eqn] = {}
     for eqn in program.eqns:
         product = next((pending[atom] for atom in eqn.inputs if atom in pending), None)
@@ -72,12 +73,48 @@ def _used_once(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
             pending[eqn.outputs[0]] = eqn
 
 
+def _number_of_uses(program: Program) -> Counter[Atom]:
+    return Counter(atom for inputs in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in inputs)
+
+
 def _sums(eqn: Eqn) -> bool:
     """True if the result of a product is its sums, as they are."""
     sides = eqn.lhs.type, eqn.rhs.type
     if not is_matrix_product([side.shape for side in sides], eqn.contracting, eqn.batch):
         return False
     return sums_in(sides[0].dtype, sides[1].dtype, eqn.dtype) == eqn.dtype
+
+
+def continuations(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
+    """Each product that accumulates, with the one that adds to its result, where both are one sum of more products.
+
+    Operands have the same types, and all of the steps along the summed axis: a product of masked operands leaves steps
+    out, others than the next one.
+    """
+    bounded = {var for eqn in program.eqns if eqn.op is zero_outside for var in eqn.outputs}
+    used = _number_of_uses(program)
+    pending: dict[Atom, Eqn] = {}
+    for eqn in program.eqns:
+        if eqn.op is dot_accumulate and bounded.isdisjoint(eqn.inputs) and is_summed_by_rows(eqn):
+            before = pending.get(eqn.acc)
+            if before is not None and _multiply_alike(before, eqn):
+                yield before, eqn
+            if used[eqn.outputs[0]] == 1:
+                pending[eqn.outputs[0]] = eqn
+        elif eqn.written or eqn.synchronises:
+            pending.clear()
+
+
+def is_summed_by_rows(accumulation: Eqn) -> bool:
+    """True if a product that accumulates is one of matrices whose sums have the dtype of the accumulator."""
+    lhs, rhs, sums = accumulation.lhs.type, accumulation.rhs.type, accumulation.acc.type.dtype
+    is_matrix = is_matrix_product([lhs.shape, rhs.shape], accumulation.contracting, accumulation.batch)
+    return is_matrix and sums_in(lhs.dtype, rhs.dtype, sums) == sums
+
+
+def _multiply_alike(before: Eqn, after: Eqn) -> bool:
+    same = (before.contracting, before.batch) == (after.contracting, after.batch)
+    return same and [atom.type for atom in factors(before)[0]] == [atom.type for atom in factors(after)[0]]
 
 
 def addend(addition: Eqn, product: Eqn) -> Atom:
@@ -99,6 +136,24 @@ def round_in(program: Program) -> Program:
     found = {conversion: product for product, conversion in roundings(program)}
     products = {*found.values()}
     eqns = (_rounded(eqn, found.get(eqn)) for eqn in program.eqns if eqn not in products)
+    return with_body(program, eqns, program.outputs)
+
+
+def join_in(program: Program) -> Program:
+    """The program with one equation for each chain of products that add to one another."""
+    before = {after: first for first, after in continuations(program)}
+    inner = {*before.values()}
+    joined: dict[Eqn, Eqn] = {}
+    eqns = []
+    for eqn in program.eqns:
+        new = with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, join_in))
+        if eqn in before:
+            first = joined[before[eqn]]
+            new = Eqn(dot_accumulate, (*first.inputs, *eqn.inputs[1:]), eqn.outputs, eqn.params, (), eqn.location)
+        if eqn in inner:
+            joined[eqn] = new
+        else:
+            eqns.append(new)
     return with_body(program, eqns, program.outputs)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from palladio.ir.core import Atom, Eqn, Work
-from palladio.lower.fusion.products import is_matrix_product, sums_in
+from palladio.lower.fusion.products import is_matrix_product, is_summed_by_rows
 from palladio.lower.views import views
 from palladio.ops.arrays.arithmetic import add, mul, neg, sub
 from palladio.ops.arrays.casts import bitcast_convert, convert
@@ -37,6 +37,7 @@ class Residence(Enum):
     CHEAP = "computed at each use, by a few additions and multiplications, from one array of the size that is in memory"
     EACH = "computed at each use"
     ROWS = "computed a few rows at a time, all rows in their order"
+    WHOLE = "the same, by another number of axes: written to memory, and there only"
 
 
 @dataclass(eq=False)
@@ -169,11 +170,18 @@ def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 
 def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    """Axes of size 1 come and go; other reshapes are views of memory."""
+    """Axes of size 1 come and go; other reshapes are views of memory, and so is where a product is written."""
+    if regroups_rows(eqn) and _values(inputs)[0].residence is Residence.ROWS:
+        return Availability(Residence.WHOLE, merged(_values(inputs), aligned=False))
     before, after = eqn.inputs[0].type.shape, eqn.shape
     if [n for n in before if n != 1] == [n for n in after if n != 1]:
         return _spread(eqn, inputs)
     return _viewed(inputs)
+
+
+def regroups_rows(eqn: Eqn) -> bool:
+    """True if an equation gives the rows of an array other numbers, and leaves each row as it is."""
+    return eqn.op is reshape and len(eqn.shape) > 1 and eqn.inputs[0].type.shape[-1:] == eqn.shape[-1:]
 
 
 def _viewed(inputs: Sequence[Known]) -> Availability:
@@ -203,10 +211,7 @@ def _product(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def _accumulated(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     acc, *sides = _values(inputs)
-    lhs, rhs, sums = eqn.lhs.type, eqn.rhs.type, eqn.acc.type.dtype
-    if not is_matrix_product([lhs.shape, rhs.shape], eqn.contracting, eqn.batch):
-        return Availability(Residence.EACH, dict(acc.reads))
-    if sums_in(lhs.dtype, rhs.dtype, sums) != sums:
+    if not is_summed_by_rows(eqn):
         return Availability(Residence.EACH, dict(acc.reads))
     return Availability(Residence.ROWS, merged([acc, Availability(Residence.MEMORY, merged(sides, aligned=False))]))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.ir.core import Op, Work
+from palladio.ir.core import Atom, Eqn, Op, Work
 from palladio.ops.arrays import arithmetic
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -120,25 +120,40 @@ dot_general = Op(
 
 
 def _accumulate_type(
-    acc: ArrayType, lhs: ArrayType, rhs: ArrayType, *, contracting: Axes, batch: Axes
+    acc: ArrayType, lhs: ArrayType, rhs: ArrayType, *more: ArrayType, contracting: Axes, batch: Axes
 ) -> Sequence[ArrayType]:
-    (product,) = _dot_type(lhs, rhs, contracting=contracting, batch=batch, dtype=acc.dtype)
-    if acc != product:
-        raise PalladioTypeError("an accumulator has the shape of the product", expected=str(product), got=str(acc))
-    return (product,)
+    if len(more) % 2:
+        raise PalladioTypeError("each operand after the first two is one of a pair", got=f"{2 + len(more)} operands")
+    for left, right in _pairs(lhs, rhs, *more):
+        (product,) = _dot_type(left, right, contracting=contracting, batch=batch, dtype=acc.dtype)
+        if acc != product:
+            raise PalladioTypeError("an accumulator has the shape of the product", expected=str(product), got=str(acc))
+    return (acc,)
 
 
-def _accumulate_eval(acc: Any, lhs: Any, rhs: Any, *, contracting: Axes, batch: Axes) -> Sequence[Any]:
-    (product,) = _dot_eval(lhs, rhs, contracting=contracting, batch=batch, dtype=acc.dtype)
-    return arithmetic.add.eval(acc, product)  # type: ignore[no-any-return]
+def _pairs(*operands: Any) -> list[tuple[Any, Any]]:
+    return list(zip(operands[::2], operands[1::2], strict=True))
+
+
+def _accumulate_eval(acc: Any, lhs: Any, rhs: Any, *more: Any, contracting: Axes, batch: Axes) -> Sequence[Any]:
+    for left, right in _pairs(lhs, rhs, *more):
+        (product,) = _dot_eval(left, right, contracting=contracting, batch=batch, dtype=acc.dtype)
+        (acc,) = arithmetic.add.eval(acc, product)
+    return (acc,)
 
 
 dot_accumulate = Op(
     "dot_accumulate",
-    "acc + dot_general(lhs, rhs) in the dtype of `acc`. Passes form it of a product and an addition to it: a compiler "
-    "starts the sums with the elements of `acc`, so they may be rounded in another order.",
+    "acc + dot_general(lhs, rhs) in the dtype of `acc`, and + dot_general of each further pair in `more`, in order. "
+    "Passes form it of products and additions to them: a compiler starts the sums with the elements of `acc`, so they "
+    "may be rounded in another order.",
     _accumulate_type,
     _accumulate_eval,
     work=Work.PRODUCT,
     dtypes="integer or float",
 )
+
+
+def factors(eqn: Eqn) -> list[tuple[Atom, Atom]]:
+    """The pairs of operands that a product equation multiplies: one for `dot_general`."""
+    return _pairs(*(eqn.inputs[1:] if eqn.op is dot_accumulate else eqn.inputs))
