@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.numpy as jnp
 from palladio.library.hopper import MatmulConfig, matmul
 from palladio.machine.check.induction import Step, Trace, holds
 
@@ -252,7 +253,7 @@ def test_the_verdict_on_a_product_holds_for_every_depth(shape: tuple[int, int], 
     def product(k: int) -> Any:
         return matmul(np.ones((m, k), F16), np.ones((k, n), F16), config=config)
 
-    first, last = (64, 11 * 64) if config else (20 * 64, 36 * 64)
+    first, last = (64, 11 * 64) if config else (27 * 64, 43 * 64)
     report = pl.check(product, schedules=1, sizes={"k": range(first, last, 64)})
     assert report.beyond == f"k = {first}, {first + 64}, {first + 128}, …"
 
@@ -357,6 +358,150 @@ def test_where_it_does_not_follow_nothing_is_said(kernel: Kernel, sizes: Any) ->
     report = pl.check(lambda k: kernel(int(k)), schedules=1, sizes={"k": sizes})
     assert report.beyond == ""
     assert "induction" not in report.summary
+
+
+def late_arrival(happens: Callable[[Any, Any], Any], rows: int = 0) -> Kernel:
+    """A ring whose consumer forgets an arrival in a step that few sizes come to: from there on nobody goes on."""
+
+    def kernel(k: int) -> Any:
+        def body(x: Any, out: Any, buffer: Any, full: Any, empty: Any) -> None:
+            wg = pl.axis_index("wg")
+
+            @pl.loop(0, k, init_carry=jnp.int32(1))
+            def _(step: Any, carry: Any) -> Any:
+                @pl.when(wg == 0)
+                def _() -> None:
+                    pl.when(step > 0)(lambda: plgpu.barrier_wait(empty))
+                    plgpu.copy_gmem_to_smem(x.at[step], buffer, full)
+
+                @pl.when(wg == 1)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+                    out[0] = buffer[...]
+                    plgpu.barrier_arrive(empty, predicate=(step < k - 1) & ~happens(step, Seen(x, carry)))
+
+                return happens.carried(carry) if isinstance(happens, Carried) else carry + 1
+
+        scratch = plgpu.SMEM((ROW,), F32), plgpu.Barrier(), plgpu.Barrier()
+        return launched(body, max(k, rows), *scratch)
+
+    return kernel
+
+
+class Seen(NamedTuple):
+    """What a condition may look at beside the step: the input, and what the loop carries."""
+
+    x: Any
+    carry: Any
+
+
+class Carried:
+    """A condition on what a loop carries that is not linear."""
+
+    def __call__(self, step: Any, seen: Seen) -> Any:
+        return seen.carry > 2**20
+
+    def carried(self, carry: Any) -> Any:
+        return 2 * carry
+
+
+FAR = 60
+LATE = {
+    "a step": lambda step, _: step == FAR,
+    "from a step on": lambda step, _: step >= FAR,
+    "a multiple": lambda step, _: 3 * step - 7 > 200,
+    "a power": lambda step, _: step * step > 3_000,
+    "a quotient": lambda step, _: step // 64 == 1,
+    "a remainder": lambda step, _: step % 64 == 63,
+    "bits": lambda step, _: (step & 63) == 63,
+    "shifted bits": lambda step, _: (step >> 6) == 1,
+    "a narrow number": lambda step, _: step.astype(jnp.int8) + jnp.int8(50) < 0,
+    "the lesser": lambda step, _: jnp.minimum(step, FAR) == FAR,
+    "a count": lambda _, seen: seen.carry == FAR,
+    "a power that is carried": Carried(),
+    "the input": lambda step, seen: seen.x[step, 0] == FAR * ROW,
+    "a float": lambda step, _: step.astype(jnp.float32) > 59.5,
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_kernel_that_fails_at_a_larger_size_is_not_covered(name: str) -> None:
+    report = checked(late_arrival(LATE[name]), 13)
+    assert report.ok and report.beyond == ""
+
+
+def test_it_does_fail_at_that_size() -> None:
+    assert not checked(late_arrival(LATE["a step"]), FAR + 2, FAR + 1).ok
+
+
+EARLY = {
+    "no step": lambda step, _: step < 0,
+    "the last step": lambda step, _: step >= FAR + 100 - FAR - 100 + 10_000 * (step + 1),
+    "a count": lambda step, seen: seen.carry != step + 1,
+    "a remainder": lambda step, _: (step % 4) // 2 > 1,
+}
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_the_same_with_a_condition_that_stays_as_it_is_is_covered(name: str) -> None:
+    assert checked(late_arrival(EARLY[name]), 17).beyond == "k ≥ 1"
+
+
+def rows_of_two(first: Callable[[Any, int], Any], second: Callable[[Any, int], Any], spare: int = 0) -> Kernel:
+    """Two threads write rows of one output, each its own ones."""
+
+    def kernel(k: int) -> Any:
+        def body(x: Any, out: Any, turn: Any) -> None:
+            wg = pl.axis_index("wg")
+
+            @pl.loop(0, k)
+            def _(step: Any) -> None:
+                @pl.when(wg == 0)
+                def _() -> None:
+                    out[first(step, k)] = x[0]
+
+                @pl.when(wg == 1)
+                def _() -> None:
+                    out[second(step, k)] = x[0]
+
+                plgpu.barrier_arrive_and_wait(turn)
+
+        made = plgpu.kernel(
+            body,
+            pl.ShapeDtypeStruct((2 * k + spare, ROW), F32),
+            scratch_types=[plgpu.Barrier(num_arrivals=2)],
+            num_threads=2,
+            thread_name="wg",
+        )
+        return made(np.ones((1, ROW), F32))
+
+    return kernel
+
+
+def of_rows(kernel: Kernel) -> Any:
+    return pl.check(kernel, schedules=1, sizes={"k": range(1, 13)}, ignore=("unwritten-output",))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda step, k: step, lambda step, k: k + step),
+        (lambda step, k: step, lambda step, k: 2 * k - 1 - step),
+        (lambda step, k: 2 * step, lambda step, k: 2 * step + 1),
+    ],
+    ids=["halves", "from both ends", "in turn"],
+)
+def test_rows_that_never_meet_are_covered(first: Any, second: Any) -> None:
+    assert of_rows(rows_of_two(first, second)).beyond == "k ≥ 1"
+
+
+def test_rows_that_meet_at_a_larger_size_are_not_covered() -> None:
+    meeting = rows_of_two(lambda step, k: step, lambda step, k: 40 + 0 * step + step // 64, spare=100)
+    assert of_rows(meeting).beyond == ""
+
+
+def test_rows_that_are_outside_at_a_larger_size_are_not_covered() -> None:
+    assert checked(late_arrival(EARLY["no step"], rows=FAR), 13).beyond == ""
 
 
 def test_with_two_sizes_at_once_nothing_is_said() -> None:

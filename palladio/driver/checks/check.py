@@ -148,7 +148,7 @@ def _beyond(fn: Callable[..., Any], args: tuple[Any, ...], combinations: Sequenc
     if stride < 1 or values != [*range(first, first + stride * len(values), stride)]:
         return ""
 
-    def record(number: int, shared: Collection[str], states: Collection[int]) -> Trace:
+    def record(number: int, shared: Collection[str] | None, states: Collection[int]) -> Trace:
         recorder = Recorder(shared, states)
         run_once(partial(fn, **{name: values[number]}), args, InTurn, recorder.follow)
         return recorder.trace

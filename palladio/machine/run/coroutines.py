@@ -34,6 +34,7 @@ Rule = Callable[[Eqn], Callable[..., Any]]
 _KEPT = "_steps"
 _KEPT_TIMED = "_timed_steps"
 _KEPT_CHECKED = "_checked_steps"
+_KEPT_WATCHED = "_watched_steps"
 _LOADS = "_loads"
 _GROUPED = "_grouped"
 
@@ -105,13 +106,19 @@ def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | C
     """
     if thread.machine.timer is not None:
         kept, line = _KEPT_TIMED, _timed_line
+    elif thread.machine.watch is not None:
+        kept, line = _KEPT_WATCHED, _watched_line
     elif thread.checker is not None and (thread.lacking or _loads(program)):
         kept, line = _KEPT_CHECKED, _checked_line
     else:
         kept, line = _KEPT, _line
     run = program.__dict__.get(kept)
     if run is None:
-        plain = line is not _timed_line and is_pure(program) and any(eqn.op.control for eqn in program.eqns)
+        plain = (
+            line not in (_timed_line, _watched_line)
+            and is_pure(program)
+            and any(eqn.op.control for eqn in program.eqns)
+        )
         run = program.__dict__[kept] = evaluate if plain else _prepared(program, line)
     if run is not evaluate:
         return run(thread, *values)  # type: ignore[no-any-return]
@@ -123,7 +130,7 @@ def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | C
 
 def _prepared(program: Program, line: Callable[[Eqn, bool], Line]) -> Callable[..., list[Any] | Coroutine]:
     """The function of (thread, *inputs) that runs a program."""
-    if line is not _timed_line:  # in which each equation takes its time
+    if line not in (_timed_line, _watched_line):  # which are about each equation
         if _GROUPED not in program.__dict__:
             program.__dict__[_GROUPED] = grouped(program, RULES)  # kept: errors in its function look for it
         program = program.__dict__[_GROUPED]
@@ -234,6 +241,22 @@ def _timed_line(eqn: Eqn, unused: bool) -> Line:
         return found
 
     return NOW, run
+
+
+def _watched_line(eqn: Eqn, unused: bool) -> Line:
+    """The line of an equation of a run that is watched: before it is evaluated, if it runs a program or has steps."""
+    form, function = _line(eqn, unused)
+
+    def begun(thread: Any, *values: Any) -> Any:
+        thread.machine.watch(thread, eqn, values, ())
+        return function(thread, *values)
+
+    def done(thread: Any, *values: Any) -> Any:
+        found = function(*values) if form == PLAIN else function(thread, *values)
+        thread.machine.watch(thread, eqn, values, found)
+        return found
+
+    return (form, begun) if form in (STEPS, ENTERS) else (NOW, done)
 
 
 def _control(eqn: Eqn) -> Callable[..., Any]:

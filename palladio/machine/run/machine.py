@@ -30,6 +30,7 @@ class Machine:
         most_spins: how many such looks end a run.
         most_worked: how many of the other steps do; infinity unless the run may be that of a loop without an end.
         timer: what keeps model time, or None.
+        watch: what gets each equation that a thread evaluates, with its inputs and outputs, or None.
         zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
         cores: how many cores share a grid, with memory of their own for its blocks; 0 for the order of the definition.
@@ -45,6 +46,7 @@ class Machine:
         self.eager = policy.eager
         self.checker = checker
         self.timer: Any = None
+        self.watch: Any = None
         self.zeros = False
         self.skip_floats = False
         self.cores = 0

@@ -11,7 +11,9 @@ k + p does from the first: it has the same findings, none; and so on for every n
 well if each arrival of a phase happens after all those of the previous phase: then no schedule can count an arrival
 towards another phase, so all have the same order, and races and deadlocks are those of the order.
 
-It assumes that larger sizes continue the pattern: see docs/checking.md.
+That larger sizes continue the pattern follows from the numbers that decide what threads do, such as bounds of loops and
+indices: they must be linear in the size and the rounds, see `values`. It assumes that the function makes the
+corresponding kernel for each size: see docs/checking.md.
 """
 
 from palladio.machine.check.induction.proof import FEWEST, holds

@@ -6,41 +6,28 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from palladio.machine.check.induction.going_on import Part, continues
 from palladio.machine.check.induction.trace import Step, Trace
 
 FEWEST = 4
 """The number of sizes in a row from which an induction may begin."""
 
-PLANS = 3
+PLANS = 6
 """The most periods that are tried."""
 
 LOOKS = 16
 """About how many states of each repetition are compared with those a part later."""
 
-Record = Callable[[int, Collection[str], Collection[int]], Trace]
-"""Records the run of a size, by its number: the buffers of global memory that count, the steps with states."""
+Record = Callable[[int, Collection[str] | None, Collection[int]], Trace]
+"""Records the run of a size, by its number, as `Recorder` does."""
 
 
-class Insertion(NamedTuple):
-    """A part of a run that a larger one has once more.
+class Longer(NamedTuple):
+    """Two sizes, by their numbers, and the parts that the larger one's run has once more."""
 
-    Fields:
-        start: the number of steps of the larger run from which each step is the same as that `length` steps later.
-        small: the number of steps of the smaller run up to where it leaves the repetition.
-        large: the same of the larger run, less `length`.
-        length: the steps of the part.
-    """
-
-    start: int
     small: int
     large: int
-    length: int
-
-    @property
-    def looks(self) -> Sequence[int]:
-        """Some of the steps after which the part may begin: late ones, since states settle only after a while."""
-        first = max(self.start - 1, self.large - self.length, 0)
-        return range(first, self.large, max(1, (self.large - first) // LOOKS))
+    parts: Sequence[Part]
 
 
 def holds(record: Record, count: int) -> bool:
@@ -49,44 +36,64 @@ def holds(record: Record, count: int) -> bool:
         return False
     first = []
     for number in range(count):
-        first.append(record(number, (), ()))
+        first.append(record(number, None, ()))
         if not first[-1].settled or first[-1].launches != 1:
             return False
     shared = set[str]().union(*(trace.shared for trace in first))
-    return any(
-        all(_comes_back(record(number, shared, _looks(parts)), parts) for number, parts in plan.items())
-        for plan in itertools.islice(_plans([trace.within(shared) for trace in first]), PLANS)
-    )
+    for plan in itertools.islice(_plans([trace.within(shared) for trace in first]), PLANS):
+        if all(_repeats(record, shared, each) for each in plan):
+            return True
+    return False
 
 
-def _plans(traces: Sequence[Trace]) -> Iterator[dict[int, list[Insertion]]]:
+def _repeats(record: Record, shared: Collection[str], longer: Longer) -> bool:
+    """True if a run repeats its parts from one state to the same, and all larger ones do and nothing else that is new.
+
+    The smaller run is recorded anew, with the numbers that decide what is done.
+    """
+    large = record(longer.large, shared, _all_looks(longer.parts))
+    parts = [_moved(large, part) for part in longer.parts]
+    return None not in parts and continues(record(longer.small, shared, ()).steps, large.steps, parts)  # type: ignore
+
+
+def _moved(trace: Trace, part: Part) -> Part | None:
+    """The part from where the run comes to one state before and after it, and decides in the same way for a while."""
+    steps, length = trace.steps, part.length
+    for first in (n + 1 for n in _looks(part) if steps[n].state == steps[n + length].state):
+        before = range(first - 2 * length, first)
+        if before[0] >= part.start and all(steps[n].decided == steps[n + length].decided for n in before):
+            return part._replace(small=part.small - part.large + first, large=first)
+    return None
+
+
+def _plans(traces: Sequence[Trace]) -> Iterator[list[Longer]]:
     """For each period, the parts by which the last runs are longer than those of sizes one period smaller."""
     for period in range(1, len(traces) // 2 + 1):
-        found = {}
+        found = []
         for number in range(len(traces) - period, len(traces)):
             small, large = traces[number - period], traces[number]
             parts = insertions(small.steps, large.steps) if small.allocated == large.allocated else []
             if not parts:
                 break
-            found[number] = parts
+            found.append(Longer(number - period, number, parts))
         else:
             yield found
 
 
-def _looks(parts: Sequence[Insertion]) -> set[int]:
+def _looks(part: Part) -> Sequence[int]:
+    """Some of the steps after which a part may begin: late ones, since states settle only after a while."""
+    first = max(part.start - 1, part.large - part.length, 0)
+    return range(first, part.large, max(1, (part.large - first) // LOOKS))
+
+
+def _all_looks(parts: Sequence[Part]) -> set[int]:
     """The steps after which states are compared."""
-    return {step + shift for part in parts for step in part.looks for shift in (0, part.length)}
+    return {step + shift for part in parts for step in _looks(part) for shift in (0, part.length)}
 
 
-def _comes_back(trace: Trace, parts: Sequence[Insertion]) -> bool:
-    """True if a run comes to one state before and after each part."""
-    states = [step.state for step in trace.steps]
-    return all(any(states[n] == states[n + part.length] for n in part.looks) for part in parts)
-
-
-def insertions(small: Sequence[Step], large: Sequence[Step]) -> list[Insertion]:
+def insertions(small: Sequence[Step], large: Sequence[Step]) -> list[Part]:
     """The parts by which a larger run differs from a smaller one; none if it is another run."""
-    found: list[Insertion] = []
+    found: list[Part] = []
     mine = theirs = 0
     while True:
         while mine < len(small) and theirs < len(large) and small[mine].events == large[theirs].events:
@@ -100,7 +107,7 @@ def insertions(small: Sequence[Step], large: Sequence[Step]) -> list[Insertion]:
         theirs += part.length
 
 
-def _repeated(small: Sequence[Step], large: Sequence[Step], mine: int, theirs: int) -> Insertion | None:
+def _repeated(small: Sequence[Step], large: Sequence[Step], mine: int, theirs: int) -> Part | None:
     """The part that the larger run repeats here, before both go on alike."""
     following = small[mine].events if mine < len(small) else None
     for length in range(1, min(theirs, len(large) - theirs) + 1):
@@ -111,8 +118,8 @@ def _repeated(small: Sequence[Step], large: Sequence[Step], mine: int, theirs: i
         while start > 0 and large[start - 1].events == large[start + length - 1].events:
             start -= 1
         if theirs - start >= length:
-            return Insertion(start, mine, theirs, length)
+            return Part(start, mine, theirs, length)
     return None
 
 
-__all__ = ["FEWEST", "Insertion", "holds", "insertions"]
+__all__ = ["FEWEST", "holds", "insertions"]

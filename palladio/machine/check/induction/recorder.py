@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from palladio.ir.core import Eqn, walk
+from palladio.machine.check.induction.decisions import Decisions
 from palladio.machine.check.induction.state import FARTHEST, Watched, line_of, slot_of
 from palladio.machine.check.induction.trace import GLOBAL, Event, Step, Trace
 from palladio.machine.run.buffers import BarrierSlot, Buffer
@@ -26,11 +27,12 @@ class Recorder:
     """Records the run of a machine. Its checker reports the events.
 
     Args:
-        shared: the buffers of global memory whose accesses a state knows.
+        shared: the buffers of global memory whose accesses a state knows; None in a run that tells which these are.
+            Only later ones record the numbers that decide what is done.
         states: the steps after which states are recorded.
     """
 
-    def __init__(self, shared: Collection[str] = (), states: Collection[int] = ()) -> None:
+    def __init__(self, shared: Collection[str] | None = None, states: Collection[int] = ()) -> None:
         self.trace = Trace()
         self.shared = shared
         self.states = states
@@ -40,7 +42,10 @@ class Recorder:
         """Watch a machine, which has a checker, from before its launch."""
         checker = machine.checker
         self.machine, self.trace.launches = machine, self.trace.launches + 1
-        self.watched = Watched(machine, self.shared)
+        self.watched = Watched(machine, self.shared or ())
+        self.decisions = Decisions(machine, self.shared or ())
+        if self.shared is not None:
+            machine.watch = self.decisions
         _before(checker, "launch_starts", self._launch)
         _before(checker, "allocated", self._allocated)
         _before(checker, "scope_ends", self._scope_ends)
@@ -69,10 +74,12 @@ class Recorder:
 
     def _steps(self, _: Thread) -> None:
         state = self.watched.digest() if len(self.trace.steps) in self.states else b""
-        self.trace.steps.append(Step(tuple(self.events), state))
+        self.trace.steps.append(Step(tuple(self.events), state, tuple(self.decisions.found)))
         self.events.clear()
+        self.decisions.found.clear()
 
     def _launch(self, launching: Any) -> None:
+        self.decisions.launch(launching)
         for program in launching.programs:
             for eqn in walk(program):
                 far = max(eqn.params.get("n") or 0, eqn.params.get("wait_n") or 0) > FARTHEST

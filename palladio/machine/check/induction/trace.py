@@ -6,10 +6,32 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from palladio.ir.core import Eqn
+
 Event = tuple[Any, ...]
 
 GLOBAL = "access of global memory"
 """The kind of these events; the name of the buffer follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Numbers that decide what a thread does.
+
+    Fields:
+        kind: what they must fulfil, see `going_on`.
+        key: what is the same at all sizes and in all rounds: the thread, the line, and more.
+        eqn: the equation.
+        inputs, outputs: the numbers.
+    """
+
+    kind: str
+    key: tuple[Any, ...]
+    eqn: Eqn
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -19,10 +41,19 @@ class Step:
     Fields:
         events: what happened in it, each with its kind and the thread that did it.
         state: a digest of the state after it; empty where it is not recorded.
+        decisions: the numbers that led to them, where they are recorded.
     """
 
     events: tuple[Event, ...]
     state: bytes = b""
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def decided(self) -> Any:
+        """All of its decisions but the numbers that may go on."""
+        return [
+            (each.kind, each.key, [x for x in each.inputs if np.asarray(x).dtype == bool]) for each in self.decisions
+        ]
 
 
 @dataclass
@@ -46,10 +77,10 @@ class Trace:
     def within(self, shared: Collection[str]) -> Trace:
         """The record with the accesses of no other buffers of global memory than these."""
         steps = [
-            Step(tuple(each for each in step.events if each[0] != GLOBAL or each[1] in shared), step.state)
+            replace(step, events=tuple(each for each in step.events if each[0] != GLOBAL or each[1] in shared))
             for step in self.steps
         ]
         return replace(self, steps=steps)
 
 
-__all__ = ["GLOBAL", "Event", "Step", "Trace"]
+__all__ = ["GLOBAL", "Decision", "Event", "Step", "Trace"]

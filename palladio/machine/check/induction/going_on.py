@@ -1,0 +1,187 @@
+"""The proof that larger sizes continue a pattern: what decides what threads do goes on as the runs show it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from palladio.machine.check.induction.decisions import FIXED, LOOP, REACH, RESULT
+from palladio.machine.check.induction.trace import Decision, Step
+from palladio.machine.check.induction.values import Number, Unlike, difference, goes_on
+
+MOST_REACHED = 1_000
+"""Accesses of one buffer of global memory among which none may meet another."""
+
+
+class Part(NamedTuple):
+    """A part of a run that a larger one has once more.
+
+    Fields:
+        start: the number of steps of the larger run from which each step is the same as that `length` steps later.
+        small: the number of steps of the smaller run up to where it leaves the repetition.
+        large: the same of the larger run, less `length`.
+        length: the steps of the part.
+    """
+
+    start: int
+    small: int
+    large: int
+    length: int
+
+
+class Reach(NamedTuple):
+    """An access of a buffer of global memory: along each axis from `low` to `high`, of `extent`.
+
+    Fields:
+        repeats: whether it is of a repeated part.
+    """
+
+    writes: bool
+    low: Number
+    high: Number
+    extent: Number
+    repeats: bool
+
+
+def continues(small: Sequence[Step], large: Sequence[Step], parts: Sequence[Part]) -> bool:
+    """True if all larger runs repeat these parts, and do nothing else that is new."""
+    reached: dict[str, list[Reach]] = defaultdict(list)
+    try:
+        for decision, inputs, outputs, repeats in _decisions(small, large, parts):
+            if not _goes_on(decision, inputs, outputs):
+                return False
+            if decision.kind == REACH:
+                *_, name, writes = decision.key
+                reached[name].append(Reach(writes, *inputs, repeats))
+    except Unlike:
+        return False
+    return all(_stay_apart(each) for each in reached.values())
+
+
+Numbers = Sequence[Number]
+
+
+def _decisions(
+    small: Sequence[Step], large: Sequence[Step], parts: Sequence[Part]
+) -> Iterator[tuple[Decision, Numbers, Numbers, bool]]:
+    """Each decision of the larger run but for those of the repetitions that only it has, with its numbers."""
+    left = list(parts)
+    at = shift = 0
+    while at < len(large):
+        if left and at == left[0].large:
+            shift, at = shift + left[0].length, at + left[0].length
+            del left[0]
+            continue
+        repeated = left and at >= left[0].large - left[0].length
+        if repeated and left[0].large - left[0].start < 2 * left[0].length:
+            raise Unlike
+        length = left[0].length if repeated else 0
+        rows = [small[at - shift].decisions, large[at].decisions]
+        if length:
+            rows += [small[at - shift - length].decisions, large[at - length].decisions, large[at + length].decisions]
+        yield from _numbers(rows)
+        at += 1
+
+
+def _numbers(rows: Sequence[Sequence[Decision]]) -> Iterator[tuple[Decision, Numbers, Numbers, bool]]:
+    """The numbers of one step: at both sizes, and of a repeated one the round before at both, and the next one."""
+    if len({tuple((each.kind, each.key) for each in row) for row in rows}) > 1:
+        raise Unlike
+    for same in zip(*rows, strict=True):
+        inputs, outputs = ([_number(*each) for each in zip(*values, strict=True)] for values in _values(same))
+        yield same[1], inputs, outputs, len(rows) > 2
+
+
+def _values(same: Sequence[Decision]) -> tuple[list[Any], list[Any]]:
+    return [each.inputs for each in same], [each.outputs for each in same]
+
+
+def _number(small: Any, large: Any, *rounds: Any) -> Number:
+    grown = difference(large, small)
+    if not rounds:
+        return Number(small, (grown,))
+    small_before, before, after = rounds
+    more = difference(after, large)
+    if np.any(more != difference(large, before)) or np.any(grown != difference(before, small_before)):
+        raise Unlike
+    return Number(small, (grown, grown + more))
+
+
+def _goes_on(decision: Decision, inputs: Numbers, outputs: Numbers) -> bool:
+    if decision.kind == RESULT:
+        return goes_on(decision.eqn, inputs, outputs)
+    if decision.kind == LOOP:
+        return _loops(inputs[1].minus(inputs[0]), decision.eqn.step)
+    if decision.kind == REACH:
+        low, high, extent = inputs
+        return low.grows and high.minus(low).plus(-1).grows and extent.minus(high).grows
+    return decision.kind == FIXED and all(each.fixed for each in inputs)
+
+
+def _loops(count: Number, step: int) -> bool:
+    """True if a loop runs as often, or longer with every size; inside of a repeated part only the first."""
+    *own, last = count.directions
+    if count.fixed or (count.value <= 0 and all(each <= 0 for each in count.directions)):
+        return True
+    return not own and bool(count.value >= 0 and last >= 0 and last % step == 0)
+
+
+def _stay_apart(reached: Sequence[Reach]) -> bool:
+    """True if accesses of a buffer that do not meet will not meet at any size, and what is written stays all of it."""
+    if not any(each.writes for each in reached):
+        return True
+    if all(each.low.fixed and each.high.fixed for each in reached):
+        return all(each.extent.fixed for each in reached)
+    if len(reached) > MOST_REACHED or not all(map(_grows_along_one_axis, reached)):
+        return False
+    return all(_apart(one, other) for one, other in itertools.combinations(reached, 2)) and all(
+        _own_rounds_apart(each) for each in reached
+    )
+
+
+def _grows_along_one_axis(reach: Reach) -> bool:
+    """True if the elements that it reaches, and those of the buffer, grow linearly with the size."""
+    size = reach.high.minus(reach.low)
+    if reach.repeats and not size.fixed:
+        return False
+    return all(np.count_nonzero(np.any(np.stack(each.directions), axis=0)) <= 1 for each in (size, reach.extent))
+
+
+def _rounds(number: Number) -> Any:
+    """By how much a number grows with each round of a repeated part, 0 for others."""
+    return number.directions[-1] - number.directions[0]
+
+
+def _apart(one: Reach, other: Reach) -> bool:
+    """True if two accesses never meet, whatever the rounds of each."""
+    return bool(np.any(_after(one, other) | _after(other, one) | _beside(one, other)))
+
+
+def _after(one: Reach, other: Reach) -> Any:
+    """Along which axes the second access begins after the end of the first, in all rounds of both."""
+    gap = np.asarray(other.low.value) - np.asarray(one.high.value)
+    grown = other.low.directions[0] - one.high.directions[0]
+    ahead, behind = _rounds(other.low), _rounds(one.high)
+    return (gap >= 0) & (grown >= 0) & (grown + ahead >= 0) & (grown - behind >= 0) & (grown + ahead - behind >= 0)
+
+
+def _beside(one: Reach, other: Reach) -> Any:
+    """Along which axes both go on in equal strides, and have different parts of a stride."""
+    stride = _rounds(one.low)
+    same = (stride == _rounds(other.low)) & (stride > 0) & (one.low.directions[0] == other.low.directions[0])
+    sizes = [np.asarray(each.high.value) - np.asarray(each.low.value) for each in (one, other)]
+    gap = (np.asarray(other.low.value) - np.asarray(one.low.value)) % np.maximum(stride, 1)
+    return same & (gap >= sizes[0]) & (stride - gap >= sizes[1])
+
+
+def _own_rounds_apart(reach: Reach) -> bool:
+    """True if an access of a repeated part reaches other elements in every round."""
+    size = np.asarray(reach.high.value) - np.asarray(reach.low.value)
+    return not reach.repeats or bool(np.any(np.abs(_rounds(reach.low)) >= size))
+
+
+__all__ = ["Part", "continues"]

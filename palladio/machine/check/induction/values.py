@@ -1,0 +1,177 @@
+"""The numbers that decide what threads do, followed over sizes and rounds: linear in both, or the proof fails.
+
+A number has a value at a small size. With every period by which the size grows, and with every round of a repeated
+part, it grows by a fixed difference, which may be 0. The runs show these differences; a rule for each operation says
+whether its result then goes on in the same way however far the operands go. So a comparison must not change its outcome
+later, and what a remainder is taken of grows by multiples of the divisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from palladio.ir.core import Eqn, Work
+from palladio.types import dtypes
+
+
+class Unlike(Exception):
+    """Two runs differ in something that is not a number, or a number does not go on linearly."""
+
+
+class Number(NamedTuple):
+    """A number, or an array of them, as it goes on.
+
+    Fields:
+        value: at the smallest size, in the first round.
+        directions: how it grows where only the size does, and where the rounds do with it. All that it ever becomes is
+            the value and some of each direction.
+    """
+
+    value: Any
+    directions: tuple[Any, ...]
+
+    @property
+    def fixed(self) -> bool:
+        """True if it is the same at all sizes and in all rounds."""
+        return not any(np.any(each) for each in self.directions)
+
+    @property
+    def grows(self) -> bool:
+        """True if it is never negative, and never becomes less."""
+        return bool(np.all(_wide(self.value) >= 0)) and all(bool(np.all(each >= 0)) for each in self.directions)
+
+    def minus(self, other: Number) -> Number:
+        """The difference of two numbers."""
+        directions = zip(self.directions, other.directions, strict=True)
+        return Number(_wide(self.value) - _wide(other.value), tuple(one - two for one, two in directions))
+
+    def plus(self, amount: int) -> Number:
+        """The number and so much more."""
+        return self._replace(value=_wide(self.value) + amount)
+
+    @property
+    def sign_stays(self) -> bool:
+        """True if it keeps its sign, and stays 0 where it is."""
+        sign = np.sign(_wide(self.value))
+        return all(
+            bool(np.all(np.where(sign == 0, each == 0, np.asarray(each) * sign >= 0))) for each in self.directions
+        )
+
+    @property
+    def stays_below_zero_or_not(self) -> bool:
+        """True if it stays negative where it is, and does not become negative elsewhere."""
+        below = _wide(self.value) < 0
+        return all(bool(np.all(np.where(below, each <= 0, each >= 0))) for each in self.directions)
+
+
+def _wide(value: Any) -> Any:
+    return np.asarray(value).astype(np.int64)
+
+
+def difference(after: Any, before: Any) -> Any:
+    """By how much a number has grown. Other values must be the same."""
+    after, before = np.asarray(after), np.asarray(before)
+    if after.shape != before.shape or after.dtype != before.dtype:
+        raise Unlike
+    if dtypes.is_integer(after.dtype):
+        return after.astype(np.int64) - before.astype(np.int64)
+    if not np.array_equal(after, before):
+        raise Unlike
+    return np.zeros(after.shape, np.int64)
+
+
+Rule = Callable[[Eqn, Sequence[Number]], bool]
+
+
+def goes_on(eqn: Eqn, inputs: Sequence[Number], outputs: Sequence[Number]) -> bool:
+    """True if the results of an equation go on linearly where its operands do."""
+    if all(each.fixed for each in inputs):
+        return True
+    for each in (*inputs, *outputs):
+        dtype = np.asarray(each.value).dtype
+        if not each.fixed and (dtype not in WIDE or (dtype.kind == "u" and not each.grows)):
+            return False  # it may wrap around
+    rule = RULES.get(eqn.op.name)
+    if rule is not None:
+        return rule(eqn, inputs)
+    return eqn.op.work is Work.NONE and all(each.fixed for each in inputs[1:])
+
+
+WIDE = tuple(map(np.dtype, (np.int32, np.uint32, np.int64, np.uint64)))
+
+
+def _always(_: Eqn, __: Sequence[Number]) -> bool:
+    return True
+
+
+def _product(_: Eqn, inputs: Sequence[Number]) -> bool:
+    return any(each.fixed for each in inputs)
+
+
+def _divided(_: Eqn, inputs: Sequence[Number]) -> bool:
+    x, y = inputs
+    divisor = _wide(y.value)
+    whole = all(bool(np.all(np.asarray(each) % np.maximum(divisor, 1) == 0)) for each in x.directions)
+    return y.fixed and bool(np.all(divisor > 0)) and x.grows and whole
+
+
+def _masked(eqn: Eqn, inputs: Sequence[Number]) -> bool:
+    """The last bits of a number: a remainder of a power of two."""
+    x, y = inputs if inputs[1].fixed else reversed(inputs)
+    last = _wide(y.value)
+    return bool(np.all(last & (last + 1) == 0)) and _divided(eqn, (x, y._replace(value=last + 1)))
+
+
+def _ordered(_: Eqn, inputs: Sequence[Number]) -> bool:
+    return inputs[0].minus(inputs[1]).stays_below_zero_or_not
+
+
+def _ordered_back(_: Eqn, inputs: Sequence[Number]) -> bool:
+    return inputs[1].minus(inputs[0]).stays_below_zero_or_not
+
+
+def _apart(_: Eqn, inputs: Sequence[Number]) -> bool:
+    return inputs[0].minus(inputs[1]).sign_stays
+
+
+def _signed(_: Eqn, inputs: Sequence[Number]) -> bool:
+    return inputs[0].sign_stays
+
+
+def _chosen(_: Eqn, inputs: Sequence[Number]) -> bool:
+    return inputs[0].fixed
+
+
+def _converted(eqn: Eqn, inputs: Sequence[Number]) -> bool:
+    """Into a wide integer, as long as the number is in its range; into a bool, as long as it stays 0 or does not."""
+    return eqn.dtype in WIDE and inputs[0].grows if dtypes.is_integer(eqn.dtype) else inputs[0].sign_stays
+
+
+RULES: dict[str, Rule] = {
+    "add": _always,
+    "sub": _always,
+    "neg": _always,
+    "concatenate": _always,
+    "mul": _product,
+    "div": _divided,
+    "rem": _divided,
+    "bitwise_and": _masked,
+    "lt": _ordered,
+    "ge": _ordered,
+    "gt": _ordered_back,
+    "le": _ordered_back,
+    "eq": _apart,
+    "ne": _apart,
+    "min": _ordered,
+    "max": _ordered,
+    "sign": _signed,
+    "abs": _signed,
+    "select": _chosen,
+    "convert": _converted,
+}
+"""Of operations on numbers that differ between sizes or rounds: whether the result is linear where the operands are."""
+
+__all__ = ["Number", "Unlike", "difference", "goes_on"]
