@@ -9,12 +9,12 @@ from palladio.ir.core import Eqn, walk
 from palladio.machine.check.induction.decisions import Decisions
 from palladio.machine.check.induction.state import FARTHEST, Watched, line_of, slot_of
 from palladio.machine.check.induction.trace import GLOBAL, Event, Step, Trace
-from palladio.machine.run.buffers import BarrierSlot, Buffer
+from palladio.machine.run.buffers import BarrierSlot, Buffer, Counter
 from palladio.machine.run.clocks import Component
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import RoundRobin
 from palladio.machine.run.threads import AsyncOp, Thread
-from palladio.types.types import BARRIER
+from palladio.types.types import BARRIER, SEMAPHORE
 
 
 class InTurn(RoundRobin):
@@ -65,6 +65,8 @@ class Recorder:
         _before(orders, "accumulator", lambda thread, eqn, acc: self._note(thread, eqn.op.name, acc.name))
         _before(orders, "store_issued", lambda thread, *_: self._note(thread, "store", len(thread.open)))
         _before(orders, "stores_awaited", self._stores)
+        _before(checker.semaphores, "signals", self._signals)
+        _before(checker.semaphores, "acquires", self._takes)
         _after(machine, "step", self._steps)
         _before(machine, "leave", self.watched.leaves)
 
@@ -141,6 +143,24 @@ class Recorder:
     def _completes(self, slot: BarrierSlot, _: Any) -> None:
         self.watched.last[slot] = self.watched.phase.pop(slot, [])
 
+    def _signals(self, thread: Thread, _: Eqn, counter: Counter, amount: int) -> None:
+        """A signal: it must happen after the wait that took all earlier ones, so that none can stand for another."""
+        self._note(thread, "signal", self._block_of(counter), counter.name, amount)
+        take = self.watched.takes.get(counter)
+        if take is not None and not thread.generic.covers(*take):
+            self.trace.settled = False
+
+    def _takes(self, thread: Thread, counter: Counter, amount: int, taken: bool) -> None:
+        """A wait returns: it must be of the one thread that ever waits here, and take all that there is."""
+        self._note(thread, "take", self._block_of(counter), counter.name, amount)
+        take = self.watched.takes.get(counter)
+        if not taken or counter.count or (take is not None and take[0] != thread.component):
+            self.trace.settled = False
+        self.watched.takes[counter] = thread.component, thread.generic.epoch(thread.component)
+
+    def _block_of(self, counter: Counter) -> str:
+        return next((block for block, each in self.watched.counters() if each is counter), "")
+
     def _copies(self, thread: Thread, _: AsyncOp, __: Any, ___: Any, slots: Sequence[BarrierSlot], *____: Any) -> None:
         self._note(thread, "copy", *map(slot_of, slots))
 
@@ -152,15 +172,15 @@ class Recorder:
 
 
 def _ordered(eqn: Eqn) -> bool:
-    """True if the order of an equation with others may be the same in every schedule; of barriers the run tells.
+    """True if the order of an equation with others may be the same in every schedule: the run tells.
 
-    Tests without waiting and semaphores are not.
+    Tests without waiting and copies that raise semaphores are not.
     """
     sync = eqn.op.sync
     if sync is None:
         return True
     atoms = [*eqn.arrivals, *([getattr(eqn, sync.waits)] if isinstance(sync.waits, str) else [])]
-    return sync.polls is None and all(atom.type.space is BARRIER for atom in atoms)
+    return sync.polls is None and all(atom.type.space in (BARRIER, SEMAPHORE) for atom in atoms)
 
 
 def _before(owner: Any, name: str, notify: Callable[..., Any]) -> None:

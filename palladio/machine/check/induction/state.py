@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from palladio.machine.run.buffers import Accumulator, Barrier, BarrierSlot, Buffer
+from palladio.machine.run.buffers import Accumulator, Barrier, BarrierSlot, Buffer, Counter, Semaphores
 from palladio.machine.run.clocks import Component
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Block, Cluster, Group, Thread
@@ -26,6 +26,7 @@ class Watched:
 
     Fields:
         stores: barriers, buffers and accumulators.
+        takes: for each semaphore, the last wait that took something off it.
         last, phase: the arrivals of each barrier, in the last phase and in the one under way.
     """
 
@@ -36,6 +37,13 @@ class Watched:
         self.threads: list[Thread] = []
         self.last: dict[BarrierSlot, Arrivals] = {}
         self.phase: dict[BarrierSlot, Arrivals] = {}
+        self.takes: dict[Counter, tuple[Component, int]] = {}
+
+    def counters(self) -> Iterator[tuple[str, Counter]]:
+        """The semaphores, each with its block."""
+        for each in self.stores:
+            if isinstance(each, Semaphores):
+                yield from ((_label(each)[1], counter) for counter in each.counters)
 
     def ends(self, stores: Sequence[Any]) -> None:
         """The scope of some stores has ended."""
@@ -56,11 +64,13 @@ class Watched:
         parts = [self._of_threads(known), *(self._of_buffer(known, each) for each in self._buffers())]
         slots = [slot for each in self.stores if isinstance(each, Barrier) for slot in each.slots]
         parts += [self._of_slot(known, slot) for slot in slots]
+        parts += [self._of_counter(known, *each) for each in self.counters()]
         blocks = {thread.block.key: thread.block for thread in self.threads}.values()
         parts += [_of_block(block) for block in blocks]
         parts += [_of_cluster(cluster) for cluster in {id(each.cluster): each.cluster for each in blocks}.values()]
         clocks = [clock for thread in self.threads for clock in (thread.generic, thread.asynchronous)]
         clocks += [clock for block in blocks for meeting in block.scopes.values() for clock in meeting.known]
+        clocks += [clock for _, counter in self.counters() if counter.order for clock in counter.order.clocks()]
         for slot in slots:
             if slot.checks is not None:
                 released = [each for phase in self._awaited(slot) for each in slot.checks.phases[phase]]
@@ -84,7 +94,7 @@ class Watched:
                 (
                     thread.done,
                     None if wait is None else (wait.kind, _label(wait.thing)),
-                    None if point is None else (point.kind, _label(point.thing)),
+                    None if point is None else (point.kind, _label(point.thing), point.amount),
                     len(thread.products),
                     [len(group) for group in thread.stores],
                     len(thread.open),
@@ -143,6 +153,13 @@ class Watched:
         ahead = slot.completed > 0, slot.completed - slot.seen, slot.foreign > slot.seen
         landed = [(line_of(eqn), count) for eqn, count in slot.parts.items()]
         return slot_of(slot), slot.arrived, landed, ahead, late, waits, waiters, phases, strangers, arrivals
+
+    def _of_counter(self, known: _Known, block: str, counter: Counter) -> Any:
+        signals = counter.order.open() if counter.order is not None else ()
+        waiting = [str(thread) for thread in counter.waiting]
+        opened = [(known.number(component, epoch), amount) for component, epoch, amount in signals]
+        take = self.takes.get(counter)
+        return block, counter.name, counter.count, waiting, opened, take and known.number(*take)
 
 
 class _Known:

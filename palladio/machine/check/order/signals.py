@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from palladio.machine.check.shadow import Access
@@ -68,6 +68,16 @@ class Signals:
         self._open.append(signal)
         if len(self._open) > _MOST_OPEN:
             self._learn(self._open.pop(0))
+
+    def clocks(self) -> Iterator[Clock]:
+        """All that a wait may still acquire."""
+        yield from self._known
+        for signal in self._open:
+            yield from signal.clocks
+
+    def open(self) -> list[tuple[Component, int, int]]:
+        """The signals that no wait has acquired: the thread, its epoch, and the amount."""
+        return [(signal.component, signal.epoch, signal.amount) for signal in self._open]
 
     def _learn(self, signal: _Signal) -> None:
         self._known_amount += signal.amount
