@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.points import BF16, ROUNDED, close, normal, product
+from benchmarks.gpu.accuracy import BF16, ROUNDED, close, normal, product
 from palladio.array.on_card import CardArray
 from palladio.driver.compile import load
 from palladio.driver.executors import HOPPER

@@ -179,13 +179,15 @@ def _of_itself(value: int | None) -> Rule:
 
 
 def _undoes_itself(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    inner = rewriting.made_as(eqn.inputs[0], eqn.op)
+    (x,) = eqn.inputs
+    inner = rewriting.made_as(x, eqn.op)
     return None if inner is None else inner.inputs
 
 
 def _same_type(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
     """An operation on types alone, of one input, that changes none."""
-    return eqn.inputs if eqn.inputs[0].type == eqn.outputs[0].type else None
+    (x,) = eqn.inputs
+    return eqn.inputs if x.type == eqn.outputs[0].type else None
 
 
 def _select(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
@@ -250,8 +252,8 @@ def _shorter_path(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
     """The same access without what changes nothing in its path."""
     fixed, indices = eqn.inputs[: eqn.op.index_start], eqn.indices
     transforms = eqn.transforms
-    root = eqn.inputs[0].type
-    array = root.array if isinstance(root, RefType) else root
+    (root, *_) = fixed
+    array = root.type.array if isinstance(root.type, RefType) else root.type
     shorter, operands = shortened(array, transforms, indices)
     if shorter == transforms:
         return None

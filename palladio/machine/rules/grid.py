@@ -28,10 +28,10 @@ class _References:
 
     def __init__(self, thread: Thread, grid: Grid, kernel: Program) -> None:
         self.thread = thread
-        self.vars = grid.split(kernel.inputs).arrays
-        positions = grid.split(range(len(kernel.inputs)))
-        self.initialised = len(positions.operands)
-        self.written = [position in kernel.written for position in positions.arrays]
+        inputs = grid.split([*enumerate(kernel.inputs)])
+        self.vars = [var for _, var in inputs.arrays]
+        self.initialised = len(inputs.operands)
+        self.written = [position in kernel.written for position, _ in inputs.arrays]
         self.whole: dict[int, Buffer] = {}
 
     def of(self, views: Sequence[np.ndarray[Any, Any]]) -> list[Buffer]:
