@@ -209,35 +209,73 @@ View: the elements that a stack of transforms reaches, along each axis of its ar
 >>> print(print_program(run_passes(clean, [prove_inside, view])).splitlines()[5].strip())
 b:f32[4] = load x.view(4)[$0, column]
 
-Fuse: an array is computed where it is used, in the loop of what uses it, except for those that `keep` writes to
-memory. In the first example nothing is kept; in the next one the weights are, since two operations use them. They are
-written while the first one, a reduction, goes through them; to the output, where the quotients replace them.
+Fuse: a matrix product and the addition to it are one operation, whose sums begin with the other operand; a store of
+what a choice changes leaves the rest of its block alone.
 
 >>> from palladio.lower import fuse
+>>> def product(x, y, out):
+...     out[...] += x[...] @ y[...]
+
+>>> square = np.zeros((8, 8), np.float32)
+>>> adding = pl.pallas_call(product, out_shape=pl.ShapeDtypeStruct((8, 8), np.float32))
+>>> (eqn,) = run_passes(whole(adding, square, square), [*CLEAN, fuse]).eqns
+>>> print(print_program(eqn.kernel).splitlines()[4].strip())
+d:f32[8,8] = dot_accumulate a, b, c {contracting=((1,), (0,)), batch=((), ())}
+
+Keep: an array is computed where it is used, in the loop of what uses it, except for those that `keep` and
+`tee` write to memory. In the first example nothing is kept; in the next one the weights are, since two operations use
+them: `tee` writes them while the first one, a reduction, goes through them; to the output, where the quotients replace
+them.
+
+>>> from palladio.lower import keep_arrays
 >>> def normalised(x, out):
 ...     weights = np.exp(x[...])
 ...     out[...] = weights / np.sum(weights)
 
 >>> softmax = pl.pallas_call(normalised, out_shape=pl.ShapeDtypeStruct((4,), np.float32))
->>> (eqn,) = run_passes(whole(softmax, np.zeros(4, np.float32)), [*CLEAN, fuse]).eqns
+>>> (eqn,) = run_passes(whole(softmax, np.zeros(4, np.float32)), [*CLEAN, fuse, keep_arrays]).eqns
 >>> print(print_program(eqn.kernel))
 program normalised(x:ref<any, f32[4]>, out:ref<any, f32[4]>) {
   a:f32[4] = load x
   b:f32[4] = exp a
-  c:f32[4] = keep b, out {passing=True}
-  d:f32[] = reduce_sum c {axes=(0,)}
-  e:f32[4] = div c, d
-  store out, e
+  c:f32[4], d:f32[4] = tee b, out
+  e:f32[] = reduce_sum c {axes=(0,)}
+  f:f32[4] = div d, e
+  store out, f
+  return
+}
+
+Initialise: an output that the kernel does not store whole begins without values, and the schedule gives its blocks
+marks. `initialize` stands before the first access to a block and gives values to what nothing has stored.
+
+>>> from palladio.lower import initialize
+>>> def second(out):
+...     out[1] = np.float32(2)
+
+>>> part = pl.pallas_call(
+...     second, out_shape=pl.ShapeDtypeStruct((4,), np.float32), grid=(2,), out_specs=pl.BlockSpec((2,), lambda i: (i,))
+... )
+>>> (eqn,) = run_passes(whole(part), [*CLEAN, schedule, initialize]).eqns
+>>> print(print_program(eqn.kernel))
+program second(i0:i32[], out:ref<any, f32[2]>) {
+  initialize out {stored=False}
+  store out[1], 2.0:f32
   return
 }
 
 Two more forms apply to launches, described below: the placement of each buffer, and a program for each role.
 
 Not every executor takes every form. The simulator runs what was traced: its findings are about the accesses that the
-author wrote, and a pass that merges loads would change which there are. The compiler for Hopper starts from the
-schedule, as that for CPUs does: tasks are blocks of a launch, steps are loops inside of one. It does not take the fused
-form, which says what to keep in memory: there an array is in the registers of its threads wherever it is used, and a
-product and the addition to it are one already, since the author writes the accumulator.
+author wrote, and a pass that merges loads would change which there are. It shares what the forms are made of:
+placements and arrival counts (`palladio/lower/place.py`), and views (`palladio/lower/views.py`), over integers.
+
+The compiler for Hopper takes the schedule (tasks are blocks of a launch, steps are loops inside of one), roles, views
+and the fused form. It does not take the last four, of which each says how a CPU goes through memory:
+
+* `keep_arrays`: on a GPU an array is in the registers of its threads wherever it is used, and computed once.
+* `bound_zeros`, `join_products`: there each thread has its own elements, and goes through no others; tensor cores take
+  whole tiles, and add to accumulators that stay in registers.
+* `initialize`: outputs of a GPU begin as their memory is, which the simulator reports when it is read.
 
 
 Stage 5: machine code
@@ -245,10 +283,11 @@ Stage 5: machine code
 
 In the compiler for CPUs an array is not memory but an expression for its elements, a `LazyArray`
 (`palladio/cpu/emit/lazy_array.py`). Each operation has a rule (`palladio/cpu/rule_table.py`), from lazy arrays to a
-lazy array; nothing is computed until a store, a reduction, a product or a `keep` needs the elements, in vectors. The
-rules emit the text of one LLVM function (`palladio/cpu/lower.py`), which runs a range of the steps of a grid. It is
-compiled to machine code or found on disk (`palladio/cpu/runtime`), and worker threads take turns at calling it with the
-next steps (`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
+lazy array; nothing is computed until a store, a reduction, a product or a `keep` needs the elements, in vectors. A rule
+copies only what its own loops need: packed panels of a product, the operands of a sort. The rules emit the text of one
+LLVM function (`palladio/cpu/lower.py`), which runs a range of the steps of a grid. It is compiled to machine code or
+found on disk (`palladio/cpu/runtime`), and worker threads take turns at calling it with the next steps
+(`palladio/cpu/engine.py`). `palladio show --stage llvm` prints it.
 
 >>> from palladio.cpu.rule_table import RULES
 >>> [name in RULES for name in ("load", "sqrt", "loop", "sort")]

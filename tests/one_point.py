@@ -10,7 +10,7 @@ import numpy as np
 from palladio.driver.executors import CPU
 from palladio.ir.bind import form
 from palladio.ir.core import Eqn, Literal, Program, Var
-from palladio.lower import fuse, schedule, view
+from palladio.lower import bound_zeros, fuse, initialize, join_products, keep_arrays, schedule, view
 from palladio.ops.grid import Blocked, BlockMap, Grid, grid_call
 from palladio.ops.references.memory import load, store
 from palladio.ops.threads.launch import launch
@@ -56,7 +56,7 @@ def one_point_call(program: Program) -> Program:
 
 def as_compiled(program: Program) -> Program:
     """A program in the form that the compiler for CPUs takes, all guards in place and no constants folded."""
-    return run_passes(program, [schedule, view, fuse])
+    return run_passes(program, [schedule, view, fuse, bound_zeros, join_products, keep_arrays, initialize])
 
 
 def run_on_cpu(program: Program, values: Sequence[Any]) -> list[Any]:

@@ -27,7 +27,19 @@ from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.pictures import of_registers, of_shared
 from palladio.ir.core import Eqn, Program, walk
 from palladio.ir.text import print_program
-from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
+from palladio.lower import (
+    bound_zeros,
+    fold_ranges,
+    fuse,
+    initialize,
+    join_products,
+    keep_arrays,
+    place,
+    prove_inside,
+    schedule,
+    split_roles,
+    view,
+)
 from palladio.lower.refused import Refused
 from palladio.lower.roles import roles_of
 from palladio.ops.grid import Grid
@@ -129,6 +141,10 @@ FORMS: dict[str, Stage] = {
     "scheduled": Stage("with each grid as parallel and sequential loops over views of blocks", _call, last=schedule),
     "viewed": Stage("with accesses as starts, strides and guards along each axis", _call, last=view),
     "fused": Stage("with what is computed together as one operation", _call, last=fuse),
+    "bounded": Stage("with the positions outside of which operands are zero", _call, last=bound_zeros),
+    "joined": Stage("with products that add to one another as one", _call, last=join_products),
+    "kept": Stage("with what is kept in memory", _call, last=keep_arrays),
+    "initialised": Stage("with where blocks that begin without values get them", _call, last=initialize),
     "roles": Stage("with a program for each role of a launch's threads", _call, executor=HOPPER_TWIN, last=split_roles),
 }
 """The lowered forms: each prints the whole call, which reads back."""

@@ -14,9 +14,9 @@ from typing import Any
 from palladio.cpu.engine import GridCall
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, substituted
-from palladio.lower.fusion import fused
+from palladio.lower.fusion import bounded, fused, joined, kept
+from palladio.lower.grids.schedule import scheduled
 from palladio.lower.refused import Refused
-from palladio.lower.schedule import scheduled
 from palladio.ops.arrays.sort import sort
 from palladio.ops.grid import Blocked, BlockMap, Grid, grid_call
 from palladio.ops.references.memory import load, store
@@ -40,7 +40,8 @@ def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
     for number, (small, run) in enumerate(runs):
         later = [eqn for _, others in runs[number + 1 :] for eqn in others]
         if small and FEW <= len(run) <= MANY:
-            call = fused(scheduled(_together(run, {*_used(later), *program.outputs})))
+            call = scheduled(_together(run, {*_used(later), *program.outputs}))
+            call = kept(joined(bounded(fused(call))))
             try:
                 compiled[call] = GridCall(call.grid, call.kernel, call.input_types)
             except Refused:

@@ -27,7 +27,7 @@ from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Program, Work, walk
-from palladio.lower.parallelize import has_own_blocks
+from palladio.lower.grids.parallelize import has_own_blocks
 from palladio.ops.grid import BlockMap, BlockView, Grid, InitMarks
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type

@@ -6,14 +6,14 @@ the last form, compiled or found on disk by what it says, and run where the prog
     reference     traced ▶ evaluator
     simulator     traced ▶ machines that check every access
     cpu           traced ▶ clean ▶ folded ▶ placed ▶ inside ▶ scheduled ▶ viewed ▶ fused
-                  ▶ LLVM text ▶ machine code ▶ workers
-    hopper        traced ▶ clean ▶ folded ▶ placed ▶ inside ▶ scheduled ▶ split by role ▶ viewed
+                  ▶ bounded ▶ joined ▶ kept ▶ initialised ▶ LLVM text ▶ machine code ▶ workers
+    hopper        traced ▶ clean ▶ folded ▶ placed ▶ inside ▶ scheduled ▶ split by role ▶ viewed ▶ fused
                   ▶ CUDA C++ ▶ NVRTC ▶ cubin ▶ a card
     hopper-twin   the same CUDA C++ ▶ the host's compiler ▶ a model of the card's instructions
 
 What surrounds kernels is computed by the evaluator; the compiler for CPUs makes kernels of runs of small array
 functions. A kernel that the compiler refuses runs on the evaluator, or is an error on a card. The reasons why the
-simulator takes no form, and Hopper not the fused one, stand in `palladio/architecture.py`, stage 4.
+simulator takes no form, and Hopper not the last four, stand in `palladio/architecture.py`, stage 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,19 @@ from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, REFERENCE, SIMUL
 from palladio.ir.core import Eqn, Program
 from palladio.ir.evaluate import Runner
 from palladio.ir.verify import verify
-from palladio.lower import fold_ranges, fuse, place, prove_inside, schedule, split_roles, view
+from palladio.lower import (
+    bound_zeros,
+    fold_ranges,
+    fuse,
+    initialize,
+    join_products,
+    keep_arrays,
+    place,
+    prove_inside,
+    schedule,
+    split_roles,
+    view,
+)
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
 from palladio.passes.pipeline import Dump, Pass, run_passes
@@ -48,21 +60,21 @@ _LOWERED = (*CLEAN, fold_ranges, *CLEAN, place, prove_inside, schedule)
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
-    CPU.name: (*_LOWERED, view, fuse),
-    HOPPER_TWIN.name: (*_LOWERED, split_roles, view),
-    HOPPER.name: (*_LOWERED, split_roles, view),
+    CPU.name: (*_LOWERED, view, fuse, bound_zeros, join_products, keep_arrays, initialize),
+    HOPPER_TWIN.name: (*_LOWERED, split_roles, view, fuse),
+    HOPPER.name: (*_LOWERED, split_roles, view, fuse),
 }
 
 
 def llvm(call: Eqn) -> Emitted:
-    """The LLVM text of a kernel call in the fused form."""
+    """The LLVM text of a kernel call in the initialised form."""
     from palladio.cpu.kernels import lowered  # imported on first use, since it imports LLVM
 
     return lowered(call)
 
 
 def cuda(call: Eqn) -> Emitted:
-    """The CUDA C++ of a kernel call in the viewed form, its launch split by role."""
+    """The CUDA C++ of a kernel call in the fused form, its launch split by role."""
     from palladio.hopper.kernels import lowered  # imported on first use: few processes need it
 
     return lowered(call)

@@ -7,14 +7,39 @@ A form lists what is legal in it, with the reasons; its programs print, read bac
 from __future__ import annotations
 
 from palladio.lower.fold_ranges import fold_ranges
-from palladio.lower.fusion import fuse
+from palladio.lower.fusion import bound_zeros, fuse, join_products, keep_arrays
+from palladio.lower.grids import initialize, schedule
 from palladio.lower.place import place
 from palladio.lower.prove_inside import prove_inside
-from palladio.lower.schedule import schedule
 from palladio.lower.split_roles import split_roles
 from palladio.lower.view import view
 from palladio.passes.pipeline import Pass
 
-LOWERINGS: tuple[Pass, ...] = (fold_ranges, place, prove_inside, schedule, split_roles, view, fuse)
+LOWERINGS: tuple[Pass, ...] = (
+    fold_ranges,
+    place,
+    prove_inside,
+    schedule,
+    split_roles,
+    view,
+    fuse,
+    bound_zeros,
+    join_products,
+    keep_arrays,
+    initialize,
+)
 
-__all__ = ["LOWERINGS", "fold_ranges", "fuse", "place", "prove_inside", "schedule", "split_roles", "view"]
+__all__ = [
+    "LOWERINGS",
+    "bound_zeros",
+    "fold_ranges",
+    "fuse",
+    "initialize",
+    "join_products",
+    "keep_arrays",
+    "place",
+    "prove_inside",
+    "schedule",
+    "split_roles",
+    "view",
+]

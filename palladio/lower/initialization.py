@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var, walk
 from palladio.ops.arrays.arithmetic import sub
 from palladio.ops.arrays.compare import select
-from palladio.ops.arrays.keep import keep
+from palladio.ops.arrays.keep import tee
 from palladio.ops.grid import Blocked, BlockMap, Grid, InitMarks, Squeezed
 from palladio.ops.references.memory import store
 from palladio.types.types import ArrayType
@@ -108,6 +108,6 @@ def _stored_first(kernel: Program, ref: Var) -> bool:
 
 def stores_all(eqn: Eqn, ref: Atom) -> bool:
     """True if an equation stores to all of a reference, and does not read it."""
-    if eqn.op is keep:
+    if eqn.op is tee:
         return True
     return eqn.op is store and eqn.ref is ref and not eqn.transforms

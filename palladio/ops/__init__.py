@@ -12,7 +12,7 @@ from palladio.ir.core import Op, Program
 from palladio.ir.text import parse_program
 from palladio.ops import control, debug, grid
 from palladio.ops.arrays import arithmetic, bits, casts, compare, dot, keep, math, reduce, scan, shape, sort, zeros
-from palladio.ops.references import atomics, masked, memory
+from palladio.ops.references import atomics, initialization, masked, memory
 from palladio.ops.threads import barrier, copy, dependent, launch, semaphore, wgmma
 from palladio.types import attributes, layouts
 
@@ -31,6 +31,7 @@ _FAMILIES = (
     zeros,
     memory,
     masked,
+    initialization,
     atomics,
     control,
     debug,

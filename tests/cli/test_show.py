@@ -265,7 +265,7 @@ KERNELS = """
 """
 MARKS = {
     "page": {"inside": "column!]", "scheduled": "Schedule(", "viewed": ".view("},
-    "grouped": {"inside": "inside=", "scheduled": "Schedule(", "viewed": ".view(", "fused": "zero_outside "},
+    "grouped": {"inside": "inside=", "scheduled": "Schedule(", "viewed": ".view(", "fused": "store_rows "},
     "product": {"placed": "Placement(", "inside": "!", "viewed": ".view(", "roles": "roles="},
 }
 """What a form adds to the text of a kernel."""

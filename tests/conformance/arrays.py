@@ -317,6 +317,19 @@ def accumulated_in_float32(rng: np.random.Generator, dtype: np.dtype) -> Case:
     )
 
 
+@row("reduce", (np.dtype(np.float32), np.dtype(np.float64)))
+def over_the_sum_of_its_row(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    """An array that a reduction goes through, and that is used again."""
+    x = draw(rng, dtype, (5, 8), 0, 1)
+    powers = np.exp(wide(x))
+
+    def normalised(x: Any) -> Any:
+        found = jnp.exp(x)
+        return found / jnp.sum(found, axis=1, keepdims=True)
+
+    return applied(normalised, x, expected=powers / powers.sum(1, keepdims=True), dtype=dtype, slack=2)
+
+
 @row("dot", INTEGERS)
 def integers_accumulate_in_int32(rng: np.random.Generator, dtype: np.dtype) -> Case:
     x, y = draw(rng, dtype, (4, 9), 0, 99), draw(rng, dtype, (9, 5), 0, 99)

@@ -220,6 +220,19 @@ def masked_store(rng: np.random.Generator, dtype: np.dtype) -> Case:
 
 
 @row("masked", ALL)
+def whole_rows(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    """A choice that leaves rows of the output as they were."""
+    x, y = draw(rng, dtype, (5, 8)), draw(rng, dtype, (5, 8))
+    chosen = np.array([[False], [True], [True], [False], [True]])
+
+    def kernel(x_ref: Any, y_ref: Any, mask_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+        o_ref[...] = jnp.where(mask_ref[...], y_ref[...], o_ref[...])
+
+    return Case(kernel, [x, y, chosen], [np.where(chosen, wide(y), wide(x))], [dtype], slack=0)
+
+
+@row("masked", ALL)
 def the_mask_guards_the_edge(rng: np.random.Generator, dtype: np.dtype) -> Case:
     x, at = draw(rng, dtype, (5,)), np.array(2, np.int32)
     zero = wide(np.zeros((), dtype))

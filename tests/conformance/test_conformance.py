@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from palladio.driver.compile import PIPELINES
+from palladio.driver.executors import CPU
 from palladio.ir.core import Program, walk
-from palladio.lower.fusion import fused
 from palladio.ops import ALL_OPS
+from palladio.passes import run_passes
 from palladio.passes.discharge import discharge
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
@@ -53,15 +55,15 @@ def test_row(entry: Entry, row: Row, dtype: np.dtype) -> None:
 
 
 def _programs(case: Case) -> Iterator[Program]:
-    """The program of a case's call, and the discharged and fused forms of its kernels."""
+    """The program of a case's call, as traced and as the CPU compiles it, and the discharged forms of its kernels."""
     call = case.call("reference")
     types = [ArrayType(array.shape, array.dtype) for array in case.inputs]
     program = stage(call, types, wrap, name="case").program
     yield program
+    yield run_passes(program, PIPELINES[CPU.name])
     for eqn in program.eqns:
         if "kernel" in eqn.params:
             yield discharge.run(eqn.params["kernel"])
-            yield fused(eqn).params["kernel"]
 
 
 def _coverage() -> dict[str, str]:

@@ -11,7 +11,7 @@ import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.call.staged import CALLS
 from palladio.driver.capture import prepared_programs
-from palladio.lower.schedule import schedule_in
+from palladio.lower.grids.schedule import schedule_in
 
 
 def written(kernel, block, index_map, grid, shape=(8, 16)):

@@ -14,7 +14,7 @@ import palladio.tpu as pltpu
 from palladio.call.staged import CALLS
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import walk
-from palladio.lower.parallelize import independent_axes
+from palladio.lower.grids.parallelize import independent_axes
 
 X = np.random.default_rng(0).standard_normal((8, 8), np.float32)
 ROWS = pl.BlockSpec((2, 8), lambda i: (i, 0))

@@ -13,7 +13,7 @@ import palladio.numpy as jnp
 from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import PIPELINES
 from palladio.ir.core import walk
-from palladio.ops.arrays.keep import keep
+from palladio.ops.arrays.keep import tee
 from palladio.passes.pipeline import run_passes
 
 ROWS, COLUMNS = 6, 37
@@ -118,4 +118,4 @@ def test_it_is_written_where_it_ends_only_if_nothing_is_in_the_way(kernel: Calla
     with prepared_programs() as programs:
         result(kernel, "cpu", columns=COLUMNS + 1)
     eqns = walk(run_passes(programs[0], PIPELINES["cpu"]))
-    assert any(eqn.into for eqn in eqns if eqn.op is keep) == in_place
+    assert any(eqn.into for eqn in eqns if eqn.op is tee) == in_place

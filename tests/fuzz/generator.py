@@ -51,6 +51,8 @@ NOT_DRAWN: dict[str, str] = {
     "grid_call": "its blocks are drawn by the tests of calls",
     "dot_accumulate": "the shape of its first operand follows from those of the others",
     "zero_outside": "it promises something of values, which those of the fuzzer would break",
+    "store_rows": "its mask is the same in all of a row, which those of the fuzzer are not",
+    "initialize": "it is of blocks of outputs, which are drawn by the tests of calls",
     "layout_cast": "it says where the compiler may keep a value, and changes none",
     **dict.fromkeys(
         (
@@ -374,7 +376,6 @@ PARAMETERS: dict[str, Draw] = {
     "batch": _pair_of_axes,
     "contracting": _pair_of_axes,
     "padding": _padding,
-    "passing": lambda generator, types: False,
     "dimension": _axis,
     "dtype": lambda generator, types: generator.pick(DTYPES),
     "half": lambda generator, types: generator.pick(["even", "away"]),
@@ -426,7 +427,6 @@ _PROBES: dict[str, tuple[Any, ...]] = {
     "half": ("even",),
     "last": (None,),
     "num_keys": (1,),
-    "passing": (False,),
     "permutation": ((1, 0),),
     "reverse": (False,),
     "shape": ((2, 4),),

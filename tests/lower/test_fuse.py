@@ -1,7 +1,8 @@
-"""Fusion: what is computed together, what is kept in memory, and the reasons of the form."""
+"""Fusion: what is computed together, what is kept in memory, and the reasons of the forms."""
 
 from __future__ import annotations
 
+import sys
 from textwrap import dedent, indent
 
 import numpy as np
@@ -11,12 +12,17 @@ from palladio.base.errors import InternalError
 from palladio.ir.core import Program
 from palladio.ir.evaluate import evaluate
 from palladio.ir.text import print_program
-from palladio.lower import fuse
-from palladio.lower.fusion import keep_arrays
+from palladio.lower import bound_zeros, fuse, join_products, keep_arrays
+from palladio.lower.fusion.bound_zeros import BOUNDED
 from palladio.lower.fusion.form import FUSED
+from palladio.lower.fusion.join_products import JOINED
+from palladio.lower.fusion.keep_arrays import ARRAYS_KEPT
 from palladio.ops import parse
 from palladio.passes.pipeline import run_passes
 from tests.one_point import one_point_call
+
+FUSION = (fuse, bound_zeros, join_products, keep_arrays)
+FORMS = (FUSED, BOUNDED, JOINED, ARRAYS_KEPT)
 
 DOT = "{contracting=((1,), (0,)), batch=((), ()), dtype=f32}"
 
@@ -31,7 +37,7 @@ def call(body: str, inputs: str = "x:f32[8,8], y:f32[8,8]", outputs: str = "r") 
 
 def fused(program: Program) -> list[str]:
     """The lines of the fused kernel, without its loads and stores of whole blocks."""
-    (eqn,) = run_passes(program, [fuse], verify_each=True).eqns
+    (eqn,) = run_passes(program, FUSION, verify_each=True).eqns
     lines = [line.strip() for line in print_program(eqn.kernel).splitlines()[1:-2]]
     return [line for line in lines if not line.startswith("store ") and " = load " not in line]
 
@@ -69,6 +75,14 @@ BROKEN = {
         r:f32[8,3] = extract b.view(8, 3)[$0, $1]
         """,
         "all of a line is sorted, and only its greatest few elements are used",
+    ),
+    "a mask of rows": (
+        """
+        m:bool[8,8] = broadcast t {shape=(8, 8), axes=(0,)}
+        store_masked o, x, m
+        r:f32[8,8] = load o
+        """,
+        "a mask chooses whole rows, and its store goes through elements",
     ),
     "a product of masked operands": (
         f"""
@@ -124,23 +138,38 @@ BROKEN = {
         "a result of a scope is computed from memory that ends with it",
     ),
     "an array that nothing goes through": (
-        "a:f32[8,8] = exp x\nb:f32[8,8] = keep a {passing=True}\nr:f32[8,8] = neg b",
+        "a:f32[8,8] = exp x\nb:f32[8,8], c:f32[8,8] = tee a\nr:f32[8,8] = add b, c",
+        "an array is kept while a reduction of its rows goes through it, and the next operation is another",
+    ),
+    "an array that is used while a reduction goes through it": (
+        """
+        a:f32[8,8] = exp x
+        b:f32[8,8], c:f32[8,8] = tee a
+        s:f32[8] = reduce_sum b {axes=(1,)}
+        t:f32[8,8] = broadcast s {shape=(8, 8), axes=(0,)}
+        r:f32[8,8] = div b, t
+        """,
         "an array is kept while a reduction of its rows goes through it, and the next operation is another",
     ),
     "an array kept beside the block that it ends in": (
         """
         a:f32[8,8] = exp x
-        b:f32[8,8] = keep a {passing=True}
+        b:f32[8,8], c:f32[8,8] = tee a
         s:f32[8] = reduce_sum b {axes=(1,)}
         t:f32[8,8] = broadcast s {shape=(8, 8), axes=(0,)}
-        r:f32[8,8] = div b, t
+        r:f32[8,8] = div c, t
         """,
         "an array is kept in memory of its own, though what is computed from it is stored to a block that fits",
     ),
 }
-KEPT_BY_HAND = ("an array that nothing goes through", "an array kept beside the block that it ends in")
+KEPT_BY_HAND = (
+    "an array that nothing goes through",
+    "an array that is used while a reduction goes through it",
+    "an array kept beside the block that it ends in",
+)
 """What the pass does not write, and does not change where it is."""
 INPUTS = {
+    "a mask of rows": "o:ref<any, f32[8,8]>, x:f32[8,8], t:bool[8]",
     "a block that a choice leaves": "o:ref<any, f32[8,8]>, x:f32[8,8], y:f32[8,8]",
     "memory that changes": "o:ref<any, f32[4]>, y:f32[4]",
     "a product of masked operands": "x:f32[8,8], y:f32[8,8], n:i32[]",
@@ -151,22 +180,24 @@ INPUTS = {
 def test_the_form_refuses_with_its_reason(case: str) -> None:
     body, reason = BROKEN[case]
     program = call(body, INPUTS.get(case, "x:f32[8,8], y:f32[8,8]"))
-    found = FUSED.broken(program)
-    assert found is not None
-    assert found[1] == reason
+    found = [form.broken(program) for form in FORMS]
+    assert reason in [each[1] for each in found if each is not None]
 
 
 @pytest.mark.parametrize("case", [case for case in BROKEN if case not in KEPT_BY_HAND])
 def test_the_pass_makes_the_form(case: str) -> None:
     program = call(BROKEN[case][0], INPUTS.get(case, "x:f32[8,8], y:f32[8,8]"))
-    made = run_passes(program, [fuse], verify_each=True)
-    assert FUSED.broken(made) is None
-    assert fuse.run(made) is made
+    made = run_passes(program, FUSION, verify_each=True)
+    assert [form.broken(made) for form in FORMS] == [None] * len(FORMS)
+    assert run_passes(made, FUSION) is made
 
 
 def test_every_reason_has_a_case() -> None:
-    reasons = {value for name, value in vars(keep_arrays).items() if name.isupper() and isinstance(value, str)}
-    assert reasons <= {reason for _, reason in BROKEN.values()}
+    modules = [
+        sys.modules[f"palladio.lower.fusion.{name}"] for name in ("form", "bound_zeros", "join_products", "keep_arrays")
+    ]
+    reasons = {value for each in modules for name, value in vars(each).items() if name.isupper() and type(value) is str}
+    assert reasons == {reason for _, reason in BROKEN.values()}
 
 
 def test_a_chain_of_operations_is_one_loop() -> None:
@@ -217,7 +248,7 @@ MASKED_OUTSIDE = """
 
 def test_a_product_in_a_loop_of_a_branch_knows_masks_from_outside() -> None:
     program = call(MASKED_OUTSIDE, INPUTS["a product of masked operands"])
-    after = run_passes(program, [fuse], verify_each=True)
+    after = run_passes(program, FUSION, verify_each=True)
     lines = [line.strip() for line in print_program(after).splitlines()]
     assert [line.split()[2] for line in lines[lines.index("return z") :] if " = " in line][1:] == [
         *("select", "select", "convert", "max", "min", "zero_outside", "zero_outside", "dot_accumulate")
@@ -326,6 +357,48 @@ def test_a_choice_that_leaves_elements_is_a_store_under_its_mask() -> None:
     assert [line.split()[0 if "store" in line else 2] for line in lines] == ["lt", "store_masked"]
 
 
+@pytest.mark.parametrize(
+    ("mask", "stores"),
+    [
+        ("m:bool[8,8] = broadcast t {shape=(8, 8), axes=(0,)}", "store_rows"),
+        ("m:bool[8,8] = broadcast t {shape=(8, 8), axes=(1,)}", "store_masked"),
+        ("c:i32[8,8] = iota {shape=(8, 8), dtype=i32, axis=0}\nm:bool[8,8] = lt c, n", "store_rows"),
+        ("c:i32[8,8] = iota {shape=(8, 8), dtype=i32, axis=1}\nm:bool[8,8] = lt c, n", "store_masked"),
+        (
+            "b:bool[8,8] = broadcast t {shape=(8, 8), axes=(0,)}\nc:bool[8,8] = lt x, 0.0:f32\n"
+            "m:bool[8,8] = bitwise_and b, c",
+            "store_masked",
+        ),
+    ],
+    ids=["each row", "each column", "counted rows", "counted columns", "rows and elements"],
+)
+def test_a_mask_of_rows_stores_rows(mask: str, stores: str) -> None:
+    body = f"{mask}\nstore_masked o, x, m\nr:f32[8,8] = load o"
+    program = call(body, "o:ref<any, f32[8,8]>, x:f32[8,8], t:bool[8], n:i32[]")
+    made = run_passes(program, FUSION, verify_each=True)
+    assert [line.split()[0] for line in fused(program) if line.startswith("store_")] == [stores]
+    x, t = np.arange(64, dtype=np.float32).reshape(8, 8) - 30, np.arange(8) % 3 == 1
+    inputs = [np.zeros((8, 8), np.float32), x, t, np.int32(5)]
+    np.testing.assert_array_equal(evaluate(made, inputs)[0], evaluate(program, inputs)[0])
+
+
+ROWS_IN_A_BRANCH = """
+    m:bool[8,8] = broadcast t {shape=(8, 8), axes=(0,)}
+    cond n, o, x, m {branches=(program none(o:ref<any, f32[8,8]>, x:f32[8,8], m:bool[8,8]) {
+      return
+    }, program some(o:ref<any, f32[8,8]>, x:f32[8,8], m:bool[8,8]) {
+      store_masked o, x, m
+      return
+    },)}
+    r:f32[8,8] = load o
+"""
+
+
+def test_a_mask_from_outside_of_a_branch_stores_rows() -> None:
+    lines = fused(call(ROWS_IN_A_BRANCH, "o:ref<any, f32[8,8]>, x:f32[8,8], t:bool[8], n:i32[]"))
+    assert any(line.startswith("store_rows o, ") for line in lines)
+
+
 @pytest.mark.parametrize("between", ["store o, y", "store p, y"])
 def test_a_block_that_may_change_before_the_choice_is_stored_is_loaded(between: str) -> None:
     body = f"""
@@ -378,8 +451,8 @@ def test_rows_are_kept_while_a_reduction_goes_through_them() -> None:
         t:f32[8,8] = broadcast s {shape=(8, 8), axes=(0,)}
         r:f32[8,8] = div a, t
     """
-    assert [line.split()[2] for line in fused(call(body))] == ["exp", "keep", "reduce_sum", "broadcast", "div"]
-    assert fused(call(body))[1].split(" = ")[1] == "keep a_3, a {passing=True}"
+    assert [line.split()[2] for line in fused(call(body))] == ["exp", "=", "reduce_sum", "broadcast", "div"]
+    assert fused(call(body))[1:3] == ["e:f32[8,8], f:f32[8,8] = tee a_3, a", "s:f32[8] = reduce_sum e {axes=(1,)}"]
 
 
 ROWS = """
@@ -408,5 +481,5 @@ ROWS = """
 )
 def test_rows_are_kept_in_memory_of_their_own_where_the_block(rest: str) -> None:
     lines = fused(call(f"{dedent(ROWS).strip()}\n{rest}", "o:ref<any, f32[8,8]>, x:f32[8,8]"))
-    (kept,) = [line for line in lines if "passing=True" in line]
+    (kept,) = [line for line in lines if " = tee " in line]
     assert "," not in kept.partition(" = ")[2]

@@ -139,8 +139,20 @@ def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
     e.label(after)
 
 
-def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: StridedArray, begun: BlockMarks | None) -> None:
-    """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true."""
+def put_where(
+    e: Emitter,
+    mask: LazyArray,
+    value: LazyArray,
+    target: StridedArray,
+    by_rows: bool = False,
+    marks: BlockMarks | None = None,
+) -> None:
+    """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true.
+
+    Args:
+        by_rows: whether the mask chooses whole rows.
+        marks: of rows, which then count as initialised.
+    """
     low, high = rows = mask.zero_ranges.get(0, (0, target.shape[0]))
 
     def put_row(part: LazyArray, row: Int) -> None:
@@ -148,15 +160,15 @@ def put_where(e: Emitter, mask: LazyArray, value: LazyArray, target: StridedArra
             with e.loop(start, end, width) as column:
                 index = (row, column)
                 new = part.at(index if part.shape else (), width)
-                if 1 not in mask.alike:
+                if not by_rows:
                     new = e.select(mask.at(index, width), new, target.at(e, index, width))
                 target.put(e, index, new, width)
 
     def put_rows(part: LazyArray, first: Int, after: Int) -> None:
-        with e.loop(first, after) as row, e.when(mask.at((row, 0), 1) if 1 in mask.alike else None):
+        with e.loop(first, after) as row, e.when(mask.at((row, 0), 1) if by_rows else None):
             put_row(part, row)
-            if begun is not None:
-                begun.note_row(e, row)
+            if marks is not None:
+                marks.note_row(e, row)
 
     if value.panels is None:
         put_rows(value, low, high)
@@ -188,11 +200,25 @@ def _store(
 def _store_masked(
     scope: Scope, ref: RefBinding, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
-    """Rows in vectors, where no other worker writes the elements between those under the mask."""
+    """In vectors, where no other worker writes the elements between those under the mask."""
     if not transforms and len(value.shape or mask.shape) == 2 and ref.memory.exclusive:
-        put_where(scope.e, mask, value, ref.buffer, ref.start)
+        put_where(scope.e, mask, value, ref.buffer)
     else:
         store_combined(scope, ref.buffer, value, indices, transforms, mask=mask)
+    return ()
+
+
+def _store_rows(
+    scope: Scope, ref: RefBinding, value: LazyArray, mask: LazyArray, *, marks: bool
+) -> Sequence[LazyArray]:
+    put_where(scope.e, mask, value, ref.buffer, by_rows=True, marks=ref.start if marks else None)
+    return ()
+
+
+def _initialize(scope: Scope, ref: RefBinding, *, stored: bool) -> Sequence[LazyArray]:
+    """The array of a kernel call inside of a kernel has no marks: it is filled before."""
+    if ref.start is not None:
+        (ref.start.note if stored else ref.start.ensure)(scope.e)
     return ()
 
 
@@ -253,6 +279,8 @@ RULES: dict[str, Rule] = {
     "load": _load,
     "store": _store,
     "store_masked": _store_masked,
+    "store_rows": _store_rows,
+    "initialize": _initialize,
     "swap": _swap,
     "accumulate": _accumulate,
     "extract": _extract,

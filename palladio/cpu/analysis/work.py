@@ -8,7 +8,7 @@ import os
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.ir.core import Eqn, Literal, Program, subprograms
 from palladio.ops.arrays.dot import dot_accumulate, dot_general, factors
-from palladio.ops.arrays.keep import keep
+from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.arrays.zeros import zero_outside
 from palladio.ops.control import loop
 from palladio.ops.grid import grid_call
@@ -41,7 +41,7 @@ def _estimate_of(eqn: Eqn) -> int:
         return inner * max(1, steps_of(eqn.inputs, eqn.step) or 1)
     if eqn.op is grid_call:
         return inner * math.prod(size or 1 for size in eqn.grid.sizes)
-    if eqn.op in (keep, zero_outside):
+    if eqn.op in (keep, tee, zero_outside):
         return 0
     size = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType))
     if eqn.op in (dot_general, dot_accumulate):

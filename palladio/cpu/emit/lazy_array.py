@@ -1,8 +1,8 @@
 """Lazy arrays: the values of a kernel while it is compiled.
 
 A lazy array says how its element at an index is computed; nothing is computed until something needs it. A chain of
-element-by-element operations is so one loop. The fused form says which arrays are written to a buffer in the thread's
-arena instead (`keep`): those used several times, and those computed from memory that is about to change.
+element-by-element operations is so one loop. The pass `keep_arrays` says which arrays are written to a buffer in the
+thread's arena instead: those used several times, and those computed from memory that is about to change.
 """
 
 from __future__ import annotations
@@ -122,7 +122,6 @@ class LazyArray:
         near: a buffer of the same shape; each element is computed from the one at its place there.
         normal: whether no element is a subnormal number.
         zero: whether all elements are known to be 0, not -0.
-        alike: axes along which all elements are the same.
         ahead: byte distance to the same element of the next task's block, for prefetching.
     """
 
@@ -138,7 +137,6 @@ class LazyArray:
     near: StridedArray | None = None
     normal: bool = False
     zero: bool = False
-    alike: frozenset[int] = frozenset()
     ahead: V | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from palladio.base.errors import attach
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
@@ -15,7 +15,6 @@ from palladio.cpu.emit.lazy_array import (
     Arena,
     LazyArray,
     StridedArray,
-    array_in,
     asking,
     fill,
     keep,
@@ -26,9 +25,6 @@ from palladio.cpu.emit.lazy_array import (
 from palladio.cpu.runtime.callbacks import POLL, Callback
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
-from palladio.ops.arrays.keep import keep as keep_op
-from palladio.ops.references.masked import store_masked
-from palladio.ops.references.memory import store
 from palladio.types import dtypes
 
 
@@ -218,8 +214,6 @@ class Scope:
         for eqn in program.eqns:
             self.uses.update(atom for atom in eqn.inputs if isinstance(atom, Var))
         self.uses.update(atom for atom in program.outputs if isinstance(atom, Var))
-        # The last equation, if it keeps an array while the next one goes through it.
-        self.passing: Eqn | None = None
 
     def entry(self, atom: Atom) -> Binding:
         """The value of a variable or literal."""
@@ -247,67 +241,17 @@ class Scope:
         for atom in eqn.inputs:
             if isinstance(atom, Var):
                 self.uses[atom] -= 1
-        self.begin(eqn)
-        inputs = [self.last_seen(self.keep_in_passing(atom), atom) for atom in eqn.inputs]
+        inputs = [self.last_seen(self.entry(atom), atom) for atom in eqn.inputs]
         self.function.eqn = eqn
         lazily = self.row_by_row(eqn.op, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         self.entries.update(zip(eqn.outputs, outputs, strict=True))
-        self.passing = eqn if eqn.op is keep_op and eqn.passing else None
-
-    def keep_in_passing(self, atom: Atom) -> Binding:
-        """An input; if it is to be kept in passing, each element is written where it is computed."""
-        entry = self.entry(atom)
-        if self.passing is None or atom is not self.passing.outputs[0] or not isinstance(entry, LazyArray):
-            return entry
-        places = [self.place(ref) for ref in self.passing.into]
-        fits = [place.buffer for place in places if place.buffer.strides[-1:] == (1,) and not place.memory.streamed]
-        buffer = fits[0] if fits else self.arena.buffer(self.e, entry.shape, entry.dtype)
-
-        def at(index: Sequence[Int], width: int) -> V:
-            value = entry.at(index, width)
-            buffer.put(self.e, index, value, width)
-            return value
-
-        self.entries[atom] = array_in(self.e, buffer)
-        return replace(entry, at=at)
 
     def last_seen(self, entry: Binding, atom: Atom) -> Binding:
         """An input; while its elements are gone through for the last time, those of the next task are asked for."""
         if isinstance(entry, LazyArray) and entry.ahead is not None and not self.uses[atom]:  # type: ignore[index]
             return asking(self.e, entry)
         return entry
-
-    def begin(self, eqn: Eqn) -> None:
-        """Initialise the blocks that an equation touches, unless it replaces all of one.
-
-        Later equations of the program, and of programs in them, need not test the marks again: there would be a branch,
-        and a loop that initialises the block, for each access.
-        """
-        for position, atom in enumerate(eqn.inputs):
-            entry = self.entries.get(atom) if isinstance(atom, Var) else None
-            if eqn.op.control or eqn.op is keep_op or not isinstance(entry, RefBinding) or entry.start is None:
-                continue
-            if eqn.op is store and position == 0 and not eqn.transforms:
-                entry.start.note(self.e)
-            elif self.begins_rows(eqn, entry.start):
-                continue
-            else:
-                entry.start.ensure(self.e)
-            self.entries[atom] = replace(entry, start=None)  # type: ignore[index]
-
-    def begins_rows(self, eqn: Eqn, start: BlockMarks) -> bool:
-        """True if an equation stores whole rows of a block, and marks each of them."""
-        if eqn.op is not store_masked or eqn.transforms or start.rows == 1:
-            return False
-        return 1 in self.array(eqn.mask).alike
-
-    def place(self, atom: Atom) -> RefBinding:
-        """The memory that a reference variable points to."""
-        found = self.entry(atom)
-        if not isinstance(found, RefBinding):
-            raise Refused("an array stands where a reference is needed")
-        return found
 
     def row_by_row(self, op: Op, inputs: Sequence[Binding], **params: object) -> LazyArray | None:
         """An operation applied to a matrix while it is computed, if that is what one of the inputs is."""

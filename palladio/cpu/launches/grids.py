@@ -26,13 +26,13 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
     given = iter(operands[: grid.dynamic])
     sizes: list[Int] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]
     buffers = [copied(scope, array) for array in operands[grid.dynamic :]]
-    for number, type in enumerate(grid.output_types):
+    sources = {output: source for source, output in grid.aliases}
+    for number, (type, start) in enumerate(zip(grid.output_types, grid.scheduled.starts, strict=True)):
         target = scope.arena.buffer(e, type.shape, type.dtype)
-        source = next((source for source, output in grid.aliases if output == number), None)
-        if source is None:
+        if start.kind == "alias":
+            write(e, array_in(e, buffers[sources[number]]), target)
+        elif start.kind != "stored":  # there are no marks here: what nothing stores is filled at once
             fill(e, target, dtypes.uninitialized(type.dtype))
-        else:
-            write(e, array_in(e, buffers[source]), target)
         buffers.append(target)
     places = [RefBinding(Allocation("inner array"), buffer) for buffer in buffers]
     scalars, arrays = places[: grid.scalars], places[grid.scalars :]

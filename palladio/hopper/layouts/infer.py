@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from palladio.base.errors import PalladioValueError
 from palladio.base.locations import Location
@@ -22,7 +21,7 @@ from palladio.ir.core import Atom, Eqn, Program, Var
 from palladio.lower.refused import Refused
 from palladio.ops.control import cond, loop, repeat, scope
 from palladio.ops.threads.launch import collective_scope
-from palladio.types.layouts import RegisterLayout
+from palladio.types.layouts import PARAMETERS, RegisterLayout
 from palladio.types.types import ArrayType
 
 SMALL = 256
@@ -339,32 +338,26 @@ def _cast(layouts: Layouts, eqn: Eqn) -> None:
         )
 
 
-def asked(text: Any, type: ArrayType) -> Layout | None:
+def asked(layout: RegisterLayout, type: ArrayType) -> Layout | None:
     """The layout that a kernel asks for; None where any will do."""
-    name = text.name if isinstance(text, RegisterLayout) else str(text).partition("(")[0].partition(".")[0]
-    rest = str(text)[len(name) :]
+    name, reduced = layout.name, layout.reduced
     if name == "WG_SPLAT":
         return None
     if name == "WG_STRIDED":
-        return registers.strided(type.shape, _vector_of(str(text), type))
+        given = dict(zip(PARAMETERS[name], layout.parameters, strict=False))
+        return registers.strided(type.shape, math.gcd(given.get("vec_size", 1), type.shape[-1]))
     makers = {"WGMMA": registers.wgmma, "WGMMA_8BIT": registers.wgmma_left_8bit}
-    if name in makers and not rest and type.ndim == 2 and type.shape[0] % 64 == 0 and type.shape[1] % 8 == 0:
+    if name in makers and not reduced and type.ndim == 2 and type.shape[0] % 64 == 0 and type.shape[1] % 8 == 0:
         return makers[name](*type.shape)
-    if name == "WGMMA" and rest in (".reduce(0)", ".reduce(1)") and type.ndim == 1:
-        axis = int(rest[-2])
+    if name == "WGMMA" and reduced in (((0,),), ((1,),)) and type.ndim == 1:
+        ((axis,),) = reduced
         (extent,) = type.shape
         whole = registers.wgmma(64, extent) if axis == 0 else registers.wgmma(extent, 8)
         return whole.reduced([axis])
     if name == "WGMMA":
         rule = "an array of layout WGMMA has a multiple of 64 rows and one of 8 columns on Hopper"
         raise Refused(rule, argument="new_layout", got=str(type))
-    raise Refused(f"the layout {text} is not compiled for Hopper yet", argument="new_layout", got=str(type))
-
-
-def _vector_of(text: str, type: ArrayType) -> int:
-    digits = [part for part in text.replace(")", ",").split(",") if "vec_size" in part or part.strip().isdecimal()]
-    vector = int(digits[-1].rpartition("=")[2]) if digits else 1
-    return math.gcd(vector, type.shape[-1])
+    raise Refused(f"the layout {layout} is not compiled for Hopper yet", argument="new_layout", got=str(type))
 
 
 def _nothing(layouts: Layouts, eqn: Eqn) -> None:
@@ -391,9 +384,16 @@ _SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
 
 def _masked(layouts: Layouts, eqn: Eqn) -> None:
     """The values and masks of one access, and what it gives."""
-    arrays = [*eqn.outputs, *(atom for atom in eqn.inputs[1 : eqn.op.index_start] if _is_array(atom))]
+    given = eqn.inputs[1 : eqn.op.index_start or None]
+    arrays = [*eqn.outputs, *(atom for atom in given if _is_array(atom))]
     for other in arrays[1:]:
         layouts.join(arrays[0], other)
 
 
-_SAY |= dict.fromkeys(("load_masked", "store_masked", "swap", "accumulate", "atomic"), _masked)
+def _accumulated(layouts: Layouts, eqn: Eqn) -> None:
+    """A product has the layout of what its sums begin with."""
+    layouts.join(eqn.outputs[0], eqn.acc)
+
+
+_SAY["dot_accumulate"] = _accumulated
+_SAY |= dict.fromkeys(("load_masked", "store_masked", "store_rows", "swap", "accumulate", "atomic"), _masked)

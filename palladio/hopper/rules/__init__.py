@@ -41,13 +41,13 @@ RULES: dict[str, Rule] = {
 
 _CORES = "the memories of cores are not a GPU's"
 _VALUES = "references are kept, so nothing becomes this"
-_FUSED = "only the compiler for CPUs has the form with it"
+_OF_CPUS = "only the compiler for CPUs has the form with it"
 _NOT_YET = "no rule has been written yet"
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
-    **dict.fromkeys(("dot_accumulate", "keep", "zero_outside"), _FUSED),
+    **dict.fromkeys(("keep", "tee", "zero_outside", "initialize"), _OF_CPUS),
     **dict.fromkeys(("debug_print", "debug_check", "grid_call"), _NOT_YET),
 }
 """Why an operation is not compiled; the user reads it."""

@@ -324,8 +324,12 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     scope.sites.written.add(found.where.root)
 
 
-def store(scope: Scope, found: Access, value: Atom, mask: Atom | None) -> None:
-    """Store an array or a number; only where a mask holds, if there is one."""
+def store(scope: Scope, found: Access, value: Atom, mask: Atom | None, by_rows: bool = False) -> None:
+    """Store an array or a number; only where a mask holds, if there is one.
+
+    Args:
+        by_rows: whether the mask is the same in all of a row, so that a vector along it is stored or not.
+    """
     if not value.type.shape:
         _store_number(scope, found, value, mask)
         return
@@ -334,9 +338,9 @@ def store(scope: Scope, found: Access, value: Atom, mask: Atom | None) -> None:
     holds = None if mask is None else scope.array(mask, layout)
     if holds is None and _by_matrix(scope, found, x, layout):
         return
-    width = vector_width(found, layout) if holds is None else 1
+    width = vector_width(found, layout) if holds is None or by_rows else 1
     if width > 1:
-        _store_vectors(scope, found, x, layout, width)
+        _store_vectors(scope, found, x, layout, width, None if holds is None else scope.element(holds, "r", layout))
         return
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
     tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread")]
@@ -377,7 +381,8 @@ def _store_number(scope: Scope, found: Access, value: Atom, mask: Atom | None) -
         scope.w.line(f"if ({test}) {found.store(found.address(()), text)}")
 
 
-def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width: int) -> None:
+def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width: int, holds: str | None = None) -> None:
+    """Store vectors of neighbours; of each only if it lies inside, and if `holds`, a C expression, is true."""
     w = scope.w
     word = WORDS[width * found.dtype.itemsize]
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
@@ -387,8 +392,8 @@ def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width:
     first = layout.first_holder("thread")
     head = f"PAL_UNROLL for (int r = 0; r < {layout.count}; r += {width})"
     with w.block(f"if ({first}) {head}" if first else head):
-        inside = found.inside(index)
-        test = f"if ({inside}) " if inside else ""
+        tests = [each for each in (found.inside(index), holds) if each]
+        test = f"if ({' && '.join(tests)}) " if tests else ""
         if isinstance(found.where, Shared):
             w.line(f"const u32 at = {found.address(index)};")
             place = swizzled_text("at", found.where.layout.swizzle)
@@ -460,6 +465,13 @@ def _store_masked(scope: Scope, eqn: Eqn) -> None:
     found = access(scope, root, eqn.transforms, indices, layout_for(scope, value, mask) if scattered else None)
     scope.before_write(found.where.root)
     store(scope, found, value, mask)
+    scope.sites.written.add(found.where.root)
+
+
+def _store_rows(scope: Scope, eqn: Eqn) -> None:
+    found = access(scope, eqn.ref, (), ())
+    scope.before_write(found.where.root)
+    store(scope, found, eqn.value, eqn.mask, by_rows=True)
     scope.sites.written.add(found.where.root)
 
 
@@ -564,4 +576,5 @@ RULES: dict[str, Rule] = {
     "store": _store,
     "load_masked": _load_masked,
     "store_masked": _store_masked,
+    "store_rows": _store_rows,
 }

@@ -131,6 +131,7 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     parts = [held(scope, atom) for atom in eqn.inputs]
     bases = exchange.put_all(scope, parts)
     shape = parts[0][1].shape
+    unused = 0 if eqn.params.get("last") is None else shape[axis] - eqn.last
     targets = [_result(scope, eqn, n) for n in range(len(eqn.inputs))]
     kinds = [register_type(x.dtype) for x, _ in parts]
 
@@ -146,6 +147,7 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         theirs = [f"    const {kinds[n]} other{n} = {load(n, other)};" for n in range(keys)]
         found = [f"    {target.name}[r] = {load(n, candidate)};" for n, target in enumerate(targets)]
         return [
+            *([f"if ({index[axis]} < {unused}) continue;"] if unused else []),
             f"PAL_ROLLED for (int c = 0; c < {shape[axis]}; ++c) {{",
             *mine,
             "  int rank = 0;",
@@ -180,11 +182,22 @@ def _before(kinds: Sequence[str], keys: Sequence[DType]) -> str:
 
 
 def _dot(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    left, right = (held(scope, atom) for atom in eqn.inputs)
-    contracting, batch, dtype = (eqn.params[key] for key in ("contracting", "batch", "dtype"))
+    return _product(scope, eqn, eqn.dtype, "0")
+
+
+def _dot_accumulate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """Each sum begins with the element of the accumulator that the thread holds."""
+    layout = scope.layout(eqn.outputs[0])
+    return _product(scope, eqn, eqn.acc.type.dtype, scope.element(scope.array(eqn.acc, layout), "r", layout))
+
+
+def _product(scope: Scope, eqn: Eqn, dtype: DType, first: str) -> Sequence[Entry]:
+    """A product. `first`: the beginning of the sum of element r of a thread, as a C expression."""
+    contracting, batch = eqn.contracting, eqn.batch
+    left, right = (held(scope, atom) for atom in (eqn.lhs, eqn.rhs))
     a, b = exchange.put_all(scope, [left, right])
     target = _result(scope, eqn)
-    kind = _sum_type(eqn.inputs, dtype)
+    kind = _sum_type((eqn.lhs, eqn.rhs), dtype)
     shapes = left[1].shape, right[1].shape
     depth = [shapes[0][axis] for axis in contracting[0]]
 
@@ -195,7 +208,7 @@ def _dot(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
             for base, place, shape, part in zip((a, b), places, shapes, (left, right), strict=True)
         )
         return [
-            f"{kind} total = 0;",
+            f"{kind} total = {first};",
             f"PAL_ROLLED for (int k = 0; k < {math.prod(depth)}; ++k) total += ({kind})({x}) * ({kind})({y});",
             f"{target.name}[r] = {rounded(f'({register_type(dtype)})total', dtype)};",
         ]
@@ -236,4 +249,5 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _scan),
     "sort": _sort,
     "dot_general": _dot,
+    "dot_accumulate": _dot_accumulate,
 }

@@ -8,11 +8,13 @@ program is one where it finds none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from palladio.ir.core import Atom, Eqn, Op, Program, Var, Work
 from palladio.ir.rewrite import Builder, substituted, with_body, with_parts
+from palladio.lower.fusion.calls import form_of_calls, in_calls
+from palladio.lower.fusion.join_products import JOINED
 from palladio.lower.fusion.values import (
     KEPT,
     SCALAR,
@@ -26,18 +28,20 @@ from palladio.lower.fusion.values import (
     takes_rows,
 )
 from palladio.lower.place import OF_THREADS
-from palladio.ops.arrays.keep import keep
+from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.control import cond, loop, repeat, scope
-from palladio.ops.grid import grid_call
+from palladio.ops.grid import Squeezed, grid_call
+from palladio.ops.references.initialization import store_rows
 from palladio.ops.references.masked import store_masked
 from palladio.ops.references.memory import store
 from palladio.ops.threads.launch import collective_scope, launch
+from palladio.passes.pipeline import Pass
 from palladio.types.types import SYNCHRONISING, RefType
 
 DEEPEST = 64
 """Operations one after the other that are one loop: the compiler of each calls that of the one before."""
 
-STORES = (store, store_masked)
+STORES = (store, store_masked, store_rows)
 
 USED_AGAIN = "an array with several uses is computed at each of them"
 TOO_DEEP = f"more than {DEEPEST} operations in a row are one loop"
@@ -115,9 +119,9 @@ class _ProgramKeeping:
     def equation(self, eqn: Eqn) -> None:
         """Keep the arrays that must be in memory before an equation, and those of its results."""
         self.builder.location = eqn.location
-        if self.passing is not None and not reduces_rows(eqn, self.passing.outputs[0]):
+        before, self.passing = self.passing, eqn if eqn.op is tee else None
+        if before is not None and not self.passes(eqn, before.outputs[0]):
             self.keeping.found.append((eqn, NOT_PASSED))
-        before, self.passing = self.passing, eqn if eqn.op is keep and eqn.passing else None
         for var in self.stale(eqn):
             self.keep(var, eqn, STALE)
         self.uses.subtract(eqn.inputs)
@@ -126,13 +130,14 @@ class _ProgramKeeping:
                 self.reading.pop(atom, None)
         for var, reason in [*self.unready(eqn)]:
             self.keep(var, eqn, reason)
+        passed: dict[Atom, Atom] = {}
         for var in eqn.inputs:
             if self.uses[var] and reduces_rows(eqn, var) and not self.ready(var, self.value(var)):
-                self.keep(var, eqn, USED_AGAIN, self.destination(var, eqn), passing=True)
-            elif before is not None and not before.into and self.destination(var, eqn) is not None:
-                self.keeping.found.append((before, ENDS))
+                passed[var] = self.tee(var, eqn)
+        if before is not None and not before.into and self.destination(before.outputs[1], eqn) is not None:
+            self.keeping.found.append((before, ENDS))
         params, found = self.run(eqn)
-        self.builder.eqns.append(substituted(with_parts(eqn, eqn.inputs, params), self.now))
+        self.builder.eqns.append(substituted(with_parts(eqn, eqn.inputs, params), {**self.now, **passed}))
         for var, value in zip(eqn.outputs, found, strict=True):
             self.learn(var, value)
             self.result(eqn, var, value)
@@ -146,12 +151,24 @@ class _ProgramKeeping:
         """True if an array is at hand for all of its uses: keeping it saves nothing."""
         return value.is_kept or (value.residence is Residence.CHEAP and var not in self.elsewhere)
 
-    def keep(self, var: Var, eqn: Eqn, reason: str, into: Atom | None = None, passing: bool = False) -> None:
+    def passes(self, eqn: Eqn, passed: Atom) -> bool:
+        """True if an equation goes through an array by rows, and no other uses it."""
+        return reduces_rows(eqn, passed) and self.uses[passed] == 1
+
+    def keep(self, var: Var, eqn: Eqn, reason: str) -> None:
         """Keep an array, before an equation or after the one that computes it."""
         self.keeping.found.append((eqn, reason))
-        place = () if into is None else (into,)
-        self.now[var] = self.builder.emit(keep, self.now.get(var, var), *place, passing=passing)[0]
+        (self.now[var],) = self.builder.emit(keep, self.now.get(var, var))
         self.learn(var, KEPT)
+
+    def tee(self, var: Var, eqn: Eqn) -> Atom:
+        """Keep an array while an equation goes through it; returns what that one gets."""
+        self.keeping.found.append((eqn, USED_AGAIN))
+        into = self.destination(var, eqn)
+        place = () if into is None else (into,)
+        passed, self.now[var] = self.builder.emit(tee, self.now.get(var, var), *place)
+        self.learn(var, KEPT)
+        return passed
 
     def destination(self, var: Var, eqn: Eqn) -> Atom | None:
         """The reference that an array is stored to, each element after operations on it alone, if it can be kept there
@@ -175,10 +192,11 @@ class _ProgramKeeping:
     def is_untouched(self, ref: Atom, var: Var, between: Sequence[Eqn]) -> bool:
         """True if an array fits into the memory of a reference, which nothing reads until the array is stored there."""
         memory = self.values[ref]
+        fits = ref.type.array == var.type and isinstance(memory, Storage) and memory.has_rows
         reads = any(memory in value.reads for value in self.reading.values())
         touches = any(self.values.get(atom) is memory for eqn in between for atom in eqn.inputs)
         gives_way = any(eqn.synchronises for eqn in between)
-        return ref.type.array == var.type and not (reads or touches or gives_way)
+        return fits and not (reads or touches or gives_way)
 
     def stale(self, eqn: Eqn) -> list[Var]:
         """The arrays that are still used and that read memory which an equation changes, or lets others change."""
@@ -199,7 +217,7 @@ class _ProgramKeeping:
 
     def replaces(self, eqn: Eqn, value: Availability) -> bool:
         """True if a store writes each element after all elements that it is computed from have been read."""
-        return not eqn.transforms and value.reads.get(self.values[eqn.ref], True)
+        return (eqn.op is store_rows or not eqn.transforms) and value.reads.get(self.values[eqn.ref], True)
 
     def shared(self) -> set[Storage]:
         """The memory that other threads change too."""
@@ -227,7 +245,7 @@ class _ProgramKeeping:
     def result(self, eqn: Eqn, var: Var, value: Availability) -> None:
         """Keep a result that several equations use, unless the first of them goes through it once in any case."""
         first = self.first_use.get(var)
-        if first is None or first.op is keep:
+        if first is None or first.op in (keep, tee):
             return
         again = self.uses[var] > 1 and not self.ready(var, value)
         passing = value.residence not in (Residence.ROWS, Residence.WHOLE) and reduces_rows(first, var)
@@ -258,7 +276,9 @@ class _ProgramKeeping:
 
 def stores_whole(eqn: Eqn) -> bool:
     """True if an equation stores a product a few rows at a time, as they are computed."""
-    return eqn.op is store or (eqn.op is store_masked and not eqn.transforms and len(eqn.value.type.shape) == 2)
+    if eqn.op is store_masked:
+        return not eqn.transforms and len(eqn.value.type.shape) == 2
+    return eqn.op in (store, store_rows)
 
 
 def reduces_rows(eqn: Eqn, atom: Atom) -> bool:
@@ -324,7 +344,11 @@ def _collective_scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _R
 
 
 def _grid_call(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
-    return _with(eqn, kernel=keeping.program(eqn.kernel, given(eqn.kernel.inputs))[0]), _left(eqn)
+    known = given(eqn.kernel.inputs)
+    blocks = (*eqn.grid.inputs, *eqn.grid.outputs)
+    for position, block in zip(eqn.grid.split(range(len(known))).arrays[eqn.grid.scalars :], blocks, strict=True):
+        known[position] = Storage(has_rows=not isinstance(block.dims[-1], Squeezed) if block.dims else True)
+    return _with(eqn, kernel=keeping.program(eqn.kernel, known)[0]), _left(eqn)
 
 
 def _launch(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
@@ -357,7 +381,25 @@ _CONTROL: dict[Op, Callable[[Keeping, Eqn, Sequence[Known]], _Run]] = {
 }
 
 
-def kept(call: Eqn, keeping: Keeping) -> Eqn:
+def kept(call: Eqn, keeping: Keeping | None = None) -> Eqn:
     """A kernel call with arrays kept in its programs."""
-    params, _ = _CONTROL[call.op](keeping, call, [])
+    params, _ = _CONTROL[call.op](keeping or Keeping(), call, [])
     return with_parts(call, call.inputs, params)
+
+
+def _found(call: Eqn) -> Iterator[tuple[Eqn, str]]:
+    keeping = Keeping()
+    kept(call, keeping)
+    yield from keeping.found
+
+
+ARRAYS_KEPT = form_of_calls("kept", _found)
+
+keep_arrays = Pass(
+    name="keep_arrays",
+    consumes=JOINED,
+    produces=ARRAYS_KEPT,
+    run=in_calls(kept),
+    doc="Every array of a kernel is computed where it is used, in the loop of what uses it, but for those that `keep` "
+    "and `tee` write to memory. Wants `fuse` before it, after which there are fewer arrays.",
+)

@@ -1,7 +1,7 @@
 """The form in which a fusing compiler has the elements of each value: in memory, or computed where they are used.
 
 A chain of element-by-element operations is then one loop. The facts hold for every compiler that reads the fused form;
-which of them make a value worth keeping is decided in `keep`.
+which of them make a value worth keeping is decided in `keep_arrays`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from palladio.lower.views import views
 from palladio.ops.arrays.arithmetic import add, mul, neg, sub
 from palladio.ops.arrays.casts import bitcast_convert, convert
 from palladio.ops.arrays.dot import dot_accumulate, dot_general
-from palladio.ops.arrays.keep import keep
+from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.arrays.reduce import argmax, argmin
 from palladio.ops.arrays.shape import broadcast, iota, reshape, reverse, transpose
 from palladio.ops.arrays.zeros import zero_outside
@@ -46,9 +46,11 @@ class Storage:
 
     Fields:
         shared: other threads may change it where a thread gives way to them.
+        has_rows: elements along its last axis are neighbours in memory.
     """
 
     shared: bool = False
+    has_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,7 @@ _RULES: dict[object, Callable[[Eqn, Sequence[Known]], Availability]] = {
     layout_cast: _same,
     zero_outside: _same,
     keep: _once,
+    tee: _once,
 }
 
 

@@ -25,6 +25,7 @@ from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.arrays.shape import broadcast, iota, reshape, transpose
 from palladio.ops.arrays.zeros import zero_outside
 from palladio.ops.control import cond, loop
+from palladio.ops.references.initialization import store_rows
 from palladio.ops.references.masked import store_masked
 from palladio.types import dtypes
 from palladio.types.types import Shape
@@ -113,7 +114,7 @@ def _summed(eqn: Eqn) -> dict[str, int]:
 
 def _rows(eqn: Eqn) -> dict[str, int]:
     whole = eqn.op is store_masked and not eqn.transforms and len(eqn.mask.type.shape) == 2
-    return {"mask": 0} if whole else {}
+    return {"mask": 0} if whole or eqn.op is store_rows else {}
 
 
 def bound_in(program: Program) -> Program:

@@ -210,7 +210,7 @@ class _Core:
             thread.checker.scope_ends(thread, run.eqn, scratch)
 
     def _found(self, point: Point, visits: BlockVisits) -> list[Any]:
-        """What the index maps give at a point."""
+        """The results of the index maps at a point."""
         found: dict[Any, tuple[Any, ...]] = {}
         ids = [np.int32(index) for index in point]
         for block in self.blocks:

@@ -33,7 +33,7 @@ def _zero_outside_eval(array: Any, first: Any, last: Any, *, axis: int) -> Seque
 zero_outside = Op(
     "zero_outside",
     "The array, of which all elements are zero, or false, outside of the positions from `first` below `last` along "
-    "`axis`. The pass `fuse` writes it, so that products and stores under masks leave the others out.",
+    "`axis`. The pass `bound_zeros` writes it, so that products and stores under masks leave the others out.",
     _zero_outside_type,
     _zero_outside_eval,
     work=Work.NONE,

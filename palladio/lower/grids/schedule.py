@@ -8,8 +8,8 @@ from palladio.ir.core import Eqn, Program
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.lower.bounds import axes_inside, blocks_of
 from palladio.lower.forms import SCHEDULED
+from palladio.lower.grids.parallelize import parallel_axes
 from palladio.lower.initialization import marks_of, written_once, written_whole
-from palladio.lower.parallelize import parallel_axes
 from palladio.ops.grid import BlockView, Grid, OutputStart, Schedule, grid_call
 from palladio.passes.pipeline import ANY, Pass
 
