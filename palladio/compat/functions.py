@@ -130,6 +130,11 @@ class Device:
     core_count: int = H100_SXM.multiprocessors
     num_cores: int = 1
 
+    @property
+    def local_hardware_id(self) -> int:
+        """The number of the device."""
+        return self.id
+
     def memory_stats(self) -> None:
         """Return None: nothing is known."""
 

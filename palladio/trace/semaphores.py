@@ -118,16 +118,17 @@ def semaphore_signal_parallel(*signals: SemaphoreSignal) -> None:
 
     Raises:
         PalladioTypeError: what is not a `SemaphoreSignal`.
-        PalladioNotImplementedError: a signal for another device.
+        PalladioNotImplementedError: a signal for another device, where there is one.
     """
     for number, signal in enumerate(signals):
         if not isinstance(signal, SemaphoreSignal):
             raise PalladioTypeError(
                 "this is not a signal", argument=f"signals[{number}]", expected="a SemaphoreSignal", got=repr(signal)
             )
-        require_this_device(signal.device_id)
+        if enclosing_gpus() is None:
+            require_this_device(signal.device_id)
     for signal in signals:
-        semaphore_signal(signal.ref, signal.inc)
+        semaphore_signal(signal.ref, signal.inc, device_id=signal.device_id)
 
 
 def semaphore_signal_multicast(sem: Any, value: Any = 1, *, collective_axes: str | Sequence[str] = ()) -> None:

@@ -113,6 +113,21 @@ def test_loads_and_stores_on_all_devices(executor: str) -> None:
 
 
 @EXECUTORS
+def test_several_signals_go_to_other_devices(executor: str) -> None:
+    def signalled(x_ref: Any, o_ref: Any, one: Any, two: Any) -> None:
+        other = 1 - lax.axis_index("x")
+        signals = plgpu.SemaphoreSignal(one, device_id=other), plgpu.SemaphoreSignal(two, device_id=other, inc=3)
+        plgpu.semaphore_signal_parallel(*signals)
+        pl.semaphore_wait(one)
+        pl.semaphore_wait(two, 3)
+        o_ref[...] = x_ref[...]
+
+    with pl.executor(executor):
+        found = spread(signalled, X, scratch_types=[plgpu.SemaphoreType.REGULAR] * 2)
+    assert np.array_equal(found, X)
+
+
+@EXECUTORS
 def test_every_block_of_every_device_signals(executor: str) -> None:
     def counted(x_ref: Any, o_ref: Any, come: Any) -> None:
         plgpu.semaphore_signal_multicast(come, collective_axes="x")
