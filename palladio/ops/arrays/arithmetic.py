@@ -123,12 +123,18 @@ def _integer_pow_type(x: Type, *, y: int) -> Sequence[Type]:
 
 def _integer_pow_eval(x: Any, *, y: int) -> Sequence[Any]:
     if dtypes.is_float(x.dtype):
-        return (in_float32(lambda value: np.power(value, value.dtype.type(y)))(x),)
-    result, square = np.ones_like(x), x
-    while y:
-        result = result * square if y & 1 else result
-        square, y = square * square, y >> 1
-    return (result,)
+        return (in_float32(lambda value: _squared(value, y))(x),)
+    return (_squared(x, y),)
+
+
+def _squared(x: Any, y: int) -> Any:
+    """A power by squaring, in the order of multiplications of compiled kernels and of JAX."""
+    result, square, left = np.ones_like(x), x, -y if y < 0 else y
+    while left:
+        result = result * square if left & 1 else result
+        left >>= 1
+        square = square * square if left else square
+    return x.dtype.type(1) / result if y < 0 else result
 
 
 integer_pow = Op(
