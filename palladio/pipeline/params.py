@@ -51,6 +51,10 @@ class CompilerParams:
             self._kept = tuple((name, _plain(name, value)) for name, value in options.items())
         self.options = options
 
+    def replace(self, **changes: Any) -> CompilerParams:
+        """The parameters with some of them changed."""
+        return CompilerParams(**{"dimension_semantics": self.dimension_semantics, **self.options, **changes})
+
     @property
     def advice(self) -> tuple[tuple[str, Any], ...]:
         """The advice to a compiler, as a program holds it."""

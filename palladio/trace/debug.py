@@ -49,7 +49,7 @@ def enable_debug_checks(enable: bool = True) -> Iterator[None]:
 
 def debug_print(fmt: str, *args: Any) -> None:
     """Print `fmt.format(*args)` where the kernel runs; `{}` and `{:.3f}` print arrays or scalars, or the
-    content of a reference.
+    content of a reference. Values of a format without any braces are printed after it.
 
     Raises:
         PalladioValueError: if the format and the number of values do not fit.
@@ -64,6 +64,10 @@ def debug_print(fmt: str, *args: Any) -> None:
         ) from None
     args = tuple(arg[...] if isinstance(arg, Reference) else arg for arg in args)
     fields = [field for _, field, _, _ in parsed if field is not None]
+    if not fields and args:
+        fmt = " ".join((fmt, *("{}" for _ in args)))
+        parsed = list(string.Formatter().parse(fmt))
+        fields = [""] * len(args)
     if any(field not in ("", str(n)) for n, field in enumerate(fields)) or len(fields) != len(args):
         raise PalladioValueError(
             "the format has one {} for each value, in order",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops.threads import copy as ops
@@ -424,14 +425,32 @@ def sync_copy(src_ref: Any, dst_ref: Any) -> None:
     """Copy between memories that this core reaches, and wait for it.
 
     Args:
-        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype.
+        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype, or pytrees of them in one structure: all
+            copies are in flight at once.
+
+    Raises:
+        PalladioTypeError: what is not a reference, or pytrees of two structures.
+        PalladioValueError: references of two shapes or dtypes.
     """
-    _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
+    sources, structure = trees.flatten(src_ref)
+    targets, other = trees.flatten(dst_ref)
+    if structure != other:
+        raise PalladioTypeError(
+            "source and target of a copy have one structure",
+            argument="dst_ref",
+            expected=trees.shown(structure),
+            got=trees.shown(other),
+        )
+    for source, target in zip(sources, targets, strict=True):
+        _pair(source, target, ("src_ref", "dst_ref"))
 
     def copy(semaphore: Any) -> None:
-        async_copy(src_ref, dst_ref, semaphore).wait()
+        started = [async_copy(*pair, semaphore) for pair in zip(sources, targets, strict=True)]
+        for each in started:
+            each.wait()
 
-    control.run_scoped(copy, SemaphoreType.DMA)
+    if sources:
+        control.run_scoped(copy, SemaphoreType.DMA)
 
 
 # Semaphores.

@@ -322,6 +322,15 @@ def test_methods_and_partial_results() -> None:
     assert function(X).tolist() == (X * 6).tolist()
 
 
+def test_values_of_a_format_without_braces_are_printed_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        pl.debug_print("values", x_ref, x_ref[0])
+        o_ref[...] = x_ref[...]
+
+    pl.pallas_call(kernel, pl.ShapeDtypeStruct((2,), np.float32))(np.array([1, 2], np.float32))
+    assert capsys.readouterr().out == "values [1. 2.] 1.0\n"
+
+
 def test_debug_printing_happens_on_every_call(capsys: pytest.CaptureFixture[str]) -> None:
     def kernel(x_ref: Any, o_ref: Any) -> None:
         pl.debug_print("first {}", x_ref[0])

@@ -85,3 +85,11 @@ def test_axes_of_a_grid_may_be_parallel_over_cores(semantics: Any) -> None:
         compiler_params=params,
     )
     assert np.array_equal(call(X), X + np.arange(4)[:, None])
+
+
+def test_parameters_are_replaced() -> None:
+    params = pltpu.CompilerParams(dimension_semantics=("parallel",), vmem_limit_bytes=1)
+    changed = params.replace(vmem_limit_bytes=2, has_side_effects=True)
+    advice = {"dimension_semantics": ("parallel",), "vmem_limit_bytes": 2, "has_side_effects": True}
+    assert dict(changed.advice) == advice
+    assert dict(params.advice)["vmem_limit_bytes"] == 1

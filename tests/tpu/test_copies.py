@@ -9,6 +9,7 @@ import pytest
 
 import palladio as pl
 import palladio.tpu as pltpu
+from tests.errors.shown import shows
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
 OUT = pl.ShapeDtypeStruct((4, 8), np.float32)
@@ -235,3 +236,36 @@ def test_rows_are_gathered_and_scattered_by_the_indices_that_a_reference_holds(e
     with pl.executor(executor):
         found = call(X, at)
     assert np.array_equal(found[at[1]], X[at[0]] + 1)
+
+
+@pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"])
+def test_a_tree_of_references_is_copied_at_once(executor: str) -> None:
+    def kernel(x_ref: Any, o_ref: Any, first: Any, second: Any) -> None:
+        pltpu.sync_copy({"a": x_ref.at[0], "b": (x_ref.at[1],)}, {"a": first, "b": (second,)})
+        pltpu.sync_copy([], [])
+        o_ref[0], o_ref[1] = second[...], first[...]
+
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    call = pl.pallas_call(
+        kernel, pl.ShapeDtypeStruct((2, 4), np.float32), scratch_shapes=[pltpu.VMEM((4,), np.float32)] * 2
+    )
+    with pl.executor(executor):
+        assert np.array_equal(call(x), x[::-1])
+
+
+def test_trees_of_a_copy_have_one_structure() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        pltpu.sync_copy((x_ref,), o_ref)
+
+    with shows(
+        TypeError,
+        """
+        dst_ref: source and target of a copy have one structure
+          expected: (*,)
+          got:      one value
+          test_copies.py:N, in kernel
+            pltpu.sync_copy((x_ref,), o_ref)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(kernel, pl.ShapeDtypeStruct((4,), np.float32))(np.ones(4, np.float32))

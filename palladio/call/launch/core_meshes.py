@@ -16,6 +16,7 @@ from typing import Any
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.tpu.info import described_cores
+from palladio.pipeline.params import GridDimensionSemantics
 from palladio.types.types import HBM, MemorySpace
 
 
@@ -26,6 +27,13 @@ class CoreType(Enum):
     TC = "tensor_core"
     SC_SCALAR_SUBCORE = "scalar_subcore"
     SC_VECTOR_SUBCORE = "vector_subcore"
+
+
+_SEMANTICS = {
+    "core": GridDimensionSemantics.CORE_PARALLEL,
+    "subcore": GridDimensionSemantics.SUBCORE_PARALLEL,
+    "device": GridDimensionSemantics.PARALLEL,
+}
 
 
 class MeshOfCores:

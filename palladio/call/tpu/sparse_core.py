@@ -52,7 +52,9 @@ def _eligible(mask: Any, count: int) -> Array:
         return creation.full((count,), True)
     kind = convert.array_type(mask)
     if kind.dtype != dtypes.BOOL:
-        raise PalladioTypeError("a mask is a bool array", argument="mask", got=str(kind))
+        raise PalladioTypeError(
+            "a mask is a bool array", argument="mask", got=str(kind), jax="Mask must be a boolean array"
+        )
     if kind.shape != (count,):
         raise PalladioValueError(
             "a mask has the shape of the vector", argument="mask", expected=(count,), got=kind.shape
