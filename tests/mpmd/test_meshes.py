@@ -93,3 +93,8 @@ def test_the_sizes_of_the_other_meshes_are_known() -> None:
     out = pl.ShapeDtypeStruct((6,), np.int32)
     call = pl.kernel(body=[on_each, of_core], mesh=[vector, scalar], out_type=out, scratch_types=[done])
     assert call().tolist() == [0, 1, 2, 3, 4, 4]
+
+
+def test_the_axes_of_sub_cores_have_the_semantics_of_pallas() -> None:
+    mesh = pltpu.VectorSubcoreMesh("core", "subcore", 2, 4)
+    assert mesh.dimension_semantics == [pltpu.CORE_PARALLEL, pltpu.SUBCORE_PARALLEL]

@@ -52,10 +52,9 @@ class MeshOfCores:
         return HBM
 
     @property
-    def dimension_semantics(self) -> tuple[str, ...]:
+    def dimension_semantics(self) -> list[GridDimensionSemantics]:
         """The semantics of each axis: its cores run concurrently."""
-        kinds = {"core": "core_parallel", "subcore": "subcore_parallel", "device": "parallel"}
-        return tuple(kinds[kind] for _, _, kind in self.axes)
+        return [_SEMANTICS[kind] for _, _, kind in self.axes]
 
     def check_is_compatible_with(self, other: Any) -> None:
         """Refuse a mesh that cannot run beside this one.
