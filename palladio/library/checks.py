@@ -8,7 +8,7 @@ import operator
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -605,6 +605,28 @@ def expert_shapes(
     require_shape(expert_weights, (t, each), "expert_weights")
     biased = biases[0] is not None, biases[1] is not None
     return ExpertShapes(t, each, h, i, experts, dtype_of(tokens), biased)
+
+
+class ExpertGradients(NamedTuple):
+    """The gradients of the arguments of `moe_mlp`, each of the shape and dtype of its argument.
+
+    None for a bias that there is not, and for a gradient that was not asked for.
+    """
+
+    tokens: Array | None = None
+    expert_weights: Array | None = None
+    gate_up: Array | None = None
+    down: Array | None = None
+    gate_up_bias: Array | None = None
+    down_bias: Array | None = None
+
+
+def require_gradient(grad: Array, shape: tuple[int, ...], dtype: Any) -> None:
+    """The gradient of a result of a shape and dtype."""
+    require_shape(grad, shape, "grad_out")
+    if dtype_of(grad) != dtype:
+        rule, got = "not the dtype of the result", str(grad.dtype)
+        raise fail(pl.PalladioTypeError, rule, argument="grad_out", expected=str(dtype), got=got)
 
 
 def require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:

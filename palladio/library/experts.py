@@ -13,21 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.library.checks import (
+    ExpertGradients,
     described,
     dtype_of,
     expert_shapes,
     fail,
     in_parts,
+    require_gradient,
     require_ids,
     require_interpret,
-    require_shape,
     row_bytes,
     rows_together,
     stored,
@@ -52,20 +53,6 @@ MOST_ROWS = 1024
 """Assignments of a tile, at most: sums of a tile wait in memory for the activation."""
 
 _KEPT = pl.KeptCalls()
-
-
-class ExpertGradients(NamedTuple):
-    """The gradients of the arguments of `moe_mlp`, each of the shape and dtype of its argument.
-
-    None for a bias that there is not, and for a gradient that was not asked for.
-    """
-
-    tokens: Array | None = None
-    expert_weights: Array | None = None
-    gate_up: Array | None = None
-    down: Array | None = None
-    gate_up_bias: Array | None = None
-    down_bias: Array | None = None
 
 
 @pl.checked_call
@@ -145,7 +132,7 @@ def moe_mlp_vjp(
     """`moe_mlp` with its gradients, for callers without automatic differentiation.
 
     The inputs of the activation are kept for the gradients, `[t k, 2 i]`. The kernels of the gradients gather the rows
-    of tokens, and of `grad_out`, as those of `moe_mlp` do.
+    of tokens, and of `grad_out`, as those of `moe_mlp` do. On Hopper it is `palladio.library.hopper.moe_mlp_vjp`.
 
     Args:
         tokens, expert_ids, expert_weights, gate_up, down, activation, gate_up_bias, down_bias, transposed, interpret:
@@ -161,7 +148,7 @@ def moe_mlp_vjp(
             and dtype of `out`.
     """
     biases = gate_up_bias, down_bias
-    call = expert_call(tokens, expert_ids, expert_weights, gate_up, down, *biases, activation, transposed, interpret)
+    call = layer_call(tokens, expert_ids, expert_weights, gate_up, down, *biases, activation, transposed, interpret)
     out, before = call.forward()
 
     def pullback(grad_out: Array) -> ExpertGradients:
@@ -183,6 +170,25 @@ def _beside(values: Any, tokens: Array) -> Array:
     if hasattr(values, "dtype") and (pl.is_on_gpu(values) or not pl.is_on_gpu(tokens)):
         return values
     return pl.put_beside(np.asarray(jnp.asarray(values)), tokens)
+
+
+def layer_call(
+    tokens: Array,
+    expert_ids: Array,
+    expert_weights: Array,
+    gate_up: Array,
+    down: Array,
+    gate_up_bias: Array | None,
+    down_bias: Array | None,
+    activation: str,
+    transposed: bool,
+    interpret: Any,
+) -> Any:
+    """The call of the layer that the arguments of `moe_mlp` describe: an `ExpertCall`, or one of Hopper's like it."""
+    rest = gate_up, down, gate_up_bias, down_bias, activation, transposed, interpret
+    if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
+        return hopper.LayerCall(tokens, _beside(expert_ids, tokens), _beside(expert_weights, tokens), *rest)
+    return expert_call(tokens, expert_ids, expert_weights, *rest)
 
 
 class ExpertCall:
@@ -241,10 +247,7 @@ class ExpertCall:
 
     def gradients(self, grad: Array, before: Array, wanted: Sequence[bool] = (True,) * 6) -> ExpertGradients:
         """The gradients that are wanted, of the arguments in the order of `ExpertGradients`."""
-        require_shape(grad, (self.layer.tokens, self.layer.h), "grad_out")
-        if dtype_of(grad) != self.layer.dtype:
-            rule, dtypes = "not the dtype of the result", (str(self.layer.dtype), str(grad.dtype))
-            raise fail(pl.PalladioTypeError, rule, argument="grad_out", expected=dtypes[0], got=dtypes[1])
+        require_gradient(grad, (self.layer.tokens, self.layer.h), self.layer.dtype)
         there = (True,) * 4 + self.layer.biased
         wanted = [one and other for one, other in zip(wanted, there, strict=True)]
         if self.is_empty:
@@ -473,13 +476,6 @@ def expert_call(
     interpret: Any,
 ) -> ExpertCall:
     """The call of the layer that the arguments of `moe_mlp` describe."""
-    if any(map(pl.is_on_gpu, (tokens, gate_up, down))):
-        raise fail(
-            pl.PalladioNotImplementedError,
-            "gradients of the expert layer are not computed on a GPU yet",
-            argument="tokens",
-            hint="palladio.interop.torch.moe_mlp, whose gradients are grouped products there, or arrays of the host",
-        )
     if any(map(pl.is_traced, (tokens, expert_ids, expert_weights, gate_up, down))):
         rule = "the assignments are sorted before anything is staged, and must be known"
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")

@@ -71,6 +71,19 @@ def layer() -> list[Lowered]:
     return lowered_all(hopper.moe_mlp, *given, bf16(128, 2048, 1536), bf16(128, 768, 2048))
 
 
+def layer_gradients() -> list[Lowered]:
+    """The kernels of the gradients of such a layer with the activation and biases of GPT-OSS."""
+    wide, h, i, experts = 5760, 2880, 2880, 32
+    matrices = bf16(experts, h, wide), bf16(experts, i, h), bf16(experts, wide), bf16(experts, h)
+    given = bf16(4096, h), ShapeDtypeStruct((4096, 4), np.int64), array(4096, 4), *matrices
+
+    def gradients(grad, inputs, *arrays):  # type: ignore[no-untyped-def]
+        found = hopper.LayerCall(*arrays, "gpt_oss", False, None).gradients(grad, inputs)
+        return tuple(found)
+
+    return lowered_all(gradients, bf16(4096, h), bf16(4096 * 4, wide), *given)
+
+
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 ALONE = hopper.MatmulConfig()
 KERNELS = {
@@ -82,6 +95,10 @@ KERNELS = {
     "gmm, float8, blocks": lambda: grouped(E4M3, array(32, 8192), array(32, 32, 32), groups=32),
     "experts, first product": lambda: layer()[1],
     "experts, sum": lambda: layer()[3],
+    "experts, hidden": lambda: layer_gradients()[1],
+    "experts, inputs": lambda: layer_gradients()[2],
+    "experts, matrices": lambda: layer_gradients()[5],
+    "experts, bias": lambda: layer_gradients()[8],
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
     "float8": lambda: narrow(E4M3, array(8192), array(8192)),
     "float8, blocks": lambda: narrow(E4M3, array(64, 8192), array(64, 64)),
@@ -96,7 +113,7 @@ KERNELS = {
 }
 
 
-OF_ROWS = "softmax", "rms_norm", "experts, sum"
+OF_ROWS = "softmax", "rms_norm", "experts, sum", "experts, inputs", "experts, bias"
 
 
 @cache
@@ -133,7 +150,8 @@ def test_the_registers_are_those_that_three_warpgroups_may_begin_with(name: str)
 
 
 PRODUCTS = {"matmul": "HGMMA", "alone": "HGMMA", "gmm": "HGMMA"}
-PRODUCTS |= {"experts, first product": "HGMMA", "float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
+PRODUCTS |= {"experts, first product": "HGMMA", "experts, hidden": "HGMMA", "experts, matrices": "HGMMA"}
+PRODUCTS |= {"float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
 
 
 @pytest.mark.parametrize(("name", "instruction"), PRODUCTS.items())

@@ -9,7 +9,7 @@ import torch
 from palladio import library
 from palladio.interop.extras import executor_named
 from palladio.interop.torch.composed_experts import composed
-from palladio.library.experts import ExpertCall, expert_call
+from palladio.library.experts import layer_call
 
 Tensor = torch.Tensor
 
@@ -23,10 +23,10 @@ _ARRAYS = f"Tensor tokens, Tensor expert_ids, Tensor expert_weights, Tensor up, 
 _OPTIONS = "str activation, bool transposed, str interpret"
 
 
-def _call(*layer: Any) -> ExpertCall:
+def _call(*layer: Any) -> Any:
     given = [*layer]
     given[-1] = executor_named(given[-1])
-    return expert_call(*given)
+    return layer_call(*given)
 
 
 @torch.library.custom_op("palladio::moe_mlp", mutates_args=(), schema=f"({_ARRAYS}, {_OPTIONS}) -> Tensor")

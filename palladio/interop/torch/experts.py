@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from palladio import library
 from palladio.base.errors import at_call
 from palladio.interop.extras import executor_name
 from palladio.interop.torch import expert_operators
@@ -30,13 +29,12 @@ def _is_in_kernels(arrays: Sequence[Tensor | None]) -> bool:
     return all(each.is_cpu for each in tensors) and (torch.compiler.is_compiling() or is_plain(tensors))
 
 
-def _is_on_hopper(arrays: Sequence[Tensor | None], activation: str, transposed: bool, interpret: Any) -> bool:
-    """True if the library's layer for Hopper computes this, which has no gradient yet."""
+def _is_on_hopper(arrays: Sequence[Tensor | None], interpret: Any) -> bool:
+    """True if the library's layer for Hopper computes this, and its gradient if one is recorded."""
     tensors = [each for each in arrays if each is not None]
-    plain = not (is_transformed() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack())
-    if not plain or is_recording(tensors) or not all(each.is_cuda for each in tensors):
+    if is_transformed() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    if torch.is_autocast_enabled("cuda") or (activation == "gpt_oss" and not transposed):
+    if not all(each.is_cuda for each in tensors) or torch.is_autocast_enabled("cuda"):
         return False
     tokens, _, _, up, down, *_ = tensors
     return on_hopper(interpret, (tokens, up, down)) is not None
@@ -69,9 +67,9 @@ def moe_mlp(
     """The expert layer: each token goes through its experts, whose results are added up by weight; differentiable.
 
     Where the activation has a name, it is `palladio.library.moe_mlp` with the gradients of `moe_mlp_vjp`, which permute
-    no tokens in memory; on a GPU where no gradient is recorded. It is `gmm` with PyTorch's own functions around it for
-    an activation or `after` that are functions, inside `torch.func` and autocast, for gradients on a GPU or in float64,
-    which are the same bits on any number of processes, and for gradients of gradients.
+    no tokens in memory. It is `gmm` with PyTorch's own functions around it for an activation or `after` that are
+    functions, inside `torch.func` and autocast, for gradients in float64, which are the same bits on any number of
+    processes, for gradients of gradients, and in a graph compiled for a GPU.
 
     Args:
         tokens: `dtype[t, h]`.
@@ -98,16 +96,7 @@ def moe_mlp(
         with at_call():
             raise unknown_activation(activation)
     arrays = (tokens, expert_ids, expert_weights, up, down, up_bias, down_bias)
-    if isinstance(activation, str) and after is None and _is_in_kernels(arrays):
+    named = isinstance(activation, str) and after is None
+    if named and (_is_in_kernels(arrays) or _is_on_hopper(arrays, interpret)):
         return _in_kernels(*arrays, activation, bool(transposed), executor_name(interpret))
-    if isinstance(activation, str) and after is None and _is_on_hopper(arrays, activation, transposed, interpret):
-        out: Tensor = library.moe_mlp(
-            *arrays[:5],
-            activation=activation,
-            gate_up_bias=up_bias,
-            down_bias=down_bias,
-            transposed=transposed,
-            interpret=interpret,
-        )
-        return out
     return composed(*arrays, activation, transposed, interpret, after)

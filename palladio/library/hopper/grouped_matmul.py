@@ -92,7 +92,9 @@ class Selection:
 class GroupedProblem:
     """The problem that a kernel is made for: `rows` sorted by group, a sum over `depth`, and `columns`.
 
-    For tgmm the result has `depth` rows, and the sum goes over the rows of a group.
+    For tgmm the result has `depth` rows, and the sum goes over the rows of a group. There `by_rows` says that the left
+    operand is `[m, k]`, its rows those of the right one, and `gathered` is 0 or 1 for an operand whose rows are looked
+    up by a list of them.
     """
 
     rows: int
@@ -103,6 +105,8 @@ class GroupedProblem:
     transpose_rhs: bool = False
     selection: Selection = field(default_factory=lambda: Selection(0))
     scales: Scales = field(default_factory=lambda: Scales(None, None))
+    by_rows: bool = False
+    gathered: int | None = None
 
     def gmm_blocks(self, lhs: Any, rhs: Any) -> list[Any]:
         """The blocks that a stage of the ring of gmm holds, for operands of these dtypes."""
@@ -110,6 +114,12 @@ class GroupedProblem:
         matrix = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), lhs), pl.ShapeDtypeStruct(matrix, rhs)]
         return [*found, pl.ShapeDtypeStruct((1, config.tile_m), jnp.float32)] if self.scales.of_blocks else found
+
+    def tgmm_blocks(self, dtype: Any) -> list[Any]:
+        """The blocks that a stage of the ring of tgmm holds, for operands of a dtype."""
+        config = self.config
+        left = (config.tile_k, config.tile_m) if self.by_rows else (config.tile_m, config.tile_k)
+        return [pl.ShapeDtypeStruct(shape, dtype) for shape in (left, (config.tile_k, config.tile_n))]
 
     @property
     def visits(self) -> int:
@@ -276,10 +286,11 @@ def _tgmm_kernel(
     problem: GroupedProblem,
     first: Value = 0,
     existing: Ref | None = None,
+    row_of: Ref | None = None,
     **scratch: Any,
 ) -> None:
-    """One persistent block of tgmm, for the groups from a first one on, and with values from before."""
-    config = problem.config
+    """One persistent block of tgmm, for the groups from a first one on, with values from before and a list of rows."""
+    config, by_rows = problem.config, problem.by_rows
     plane = problem.tgmm_plane
     ring = Ring.of(scratch, "operands", config.shared)
     known_sizes = sizes[...]
@@ -288,9 +299,17 @@ def _tgmm_kernel(
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
         return _tgmm_tile(problem, known_sizes, first, info.index[0], *config.raster(info.index[1], *plane))
 
-    def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
+    def rows_of(operand: int, tile: OutputTile, step: Value) -> Value:
         rows = pl.ds(tile.first_row + step * config.tile_k, config.tile_k)
-        return lhs.at[pl.ds(tile.row, config.tile_m), rows], rhs.at[rows, pl.ds(tile.column, config.tile_n)]
+        if row_of is None or operand != problem.gathered:
+            return rows
+        inside = jnp.arange(config.tile_k) < tile.rows - step * config.tile_k
+        return plgpu.load(row_of.at[rows], mask=inside, other=0)
+
+    def sources(tile: OutputTile, step: Value) -> tuple[Ref, Ref]:
+        rows, columns = rows_of(0, tile, step), pl.ds(tile.row, config.tile_m)
+        left = lhs.at[rows, columns] if by_rows else lhs.at[columns, rows]
+        return left, rhs.at[rows_of(1, tile, step), pl.ds(tile.column, config.tile_n)]
 
     def multiply(acc: Ref, tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref) -> None:
         rest = tile.rows - step * config.tile_k
@@ -298,12 +317,12 @@ def _tgmm_kernel(
         @pl.when(rest < config.tile_k)
         def _() -> None:
             # Rows of the next group: both operands, since no factor of 0 makes an infinity disappear.
-            pl.when(group == 0)(lambda: _clear(lhs_block, 1, rest))
+            pl.when(group == 0)(lambda: _clear(lhs_block, 0 if by_rows else 1, rest))
             pl.when(group == 1)(lambda: _clear(rhs_block, 0, rest))
             plgpu.commit_smem()
             plgpu.barrier_arrive_and_wait(scratch["cleared"])
 
-        plgpu.wgmma(acc, *config.own_operands(group, lhs_block, rhs_block))
+        plgpu.wgmma(acc, *config.own_operands(group, lhs_block.T if by_rows else lhs_block, rhs_block))
 
     def store(acc: Ref, tile: OutputTile) -> None:
         row, column = config.own_corner(group)
@@ -320,6 +339,12 @@ def _tgmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: Gr
     *others, out = refs
     first, existing, _ = problem.selection.refs(others)
     _tgmm_kernel(sizes, lhs, rhs, out, problem, first, existing, **scratch)
+
+
+def _tgmm_gathered_kernel(
+    sizes: Ref, row_of: Ref, lhs: Ref, rhs: Ref, out: Ref, problem: GroupedProblem, **scratch: Any
+) -> None:
+    _tgmm_kernel(sizes, lhs, rhs, out, problem, row_of=row_of, **scratch)
 
 
 def _clear(block: Ref, axis: int, first: Value) -> None:
@@ -466,12 +491,37 @@ def tgmm(
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
     problem = GroupedProblem(m, k, n, groups, config, selection=selection)
-    shapes = (config.tile_m, config.tile_k), (config.tile_k, config.tile_n)
-    blocks = [pl.ShapeDtypeStruct(shape, dtype_of(lhs)) for shape in shapes]
-    tiles = groups * math.prod(problem.tgmm_plane)
     body = _tgmm_kernel if selection.of_all else _tgmm_of_some_kernel
-    kernel = functools.partial(_kernel, body, problem, (groups, k, n), dtype, blocks, tiles, interpret)
+    kernel = functools.partial(_tgmm_call, body, problem, dtype_of(lhs), dtype, interpret)
     return called(key, kernel, interpret, arrays, (groups, k, n), out, operands=(sizes, lhs, rhs, *further))
+
+
+def _tgmm_call(body: Any, problem: GroupedProblem, operand: Any, dtype: Any, interpret: Any) -> Any:
+    """The launch of tgmm, a function of the group sizes and the operands."""
+    tiles = problem.groups * math.prod(problem.tgmm_plane)
+    shape, blocks = (problem.groups, problem.depth, problem.columns), problem.tgmm_blocks(operand)
+    return _kernel(body, problem, shape, dtype, blocks, tiles, interpret)
+
+
+def gathered_tgmm(
+    sizes: Array, row_of: Array, lhs: Array, rhs: Array, gathered: int, dtype: Any, interpret: Any
+) -> Array:
+    """For each group, the transpose of its rows of `lhs` times its rows of `rhs`, both of 16 bits.
+
+    Args:
+        sizes: `i32[g]`, the rows of each group.
+        row_of: `i32[m]`, for each row of the sum its row of the operand that is `gathered`.
+        lhs, rhs: `dtype[m, k]` and `dtype[m, n]`.
+        gathered: 0 or 1, the operand whose rows are looked up, and which may have another number of them.
+
+    Returns:
+        `dtype[g, k, n]`; zero for a group without rows.
+    """
+    (m,), groups, (k, n) = row_of.shape, sizes.shape[0], (each.shape[1] for each in (lhs, rhs))
+    matrix, operand = (k, n, pl.cdiv(m, groups), groups), dtype_of(lhs)
+    dtype, config = _checked(lhs, rhs, dtype, None, matrix, ())
+    problem = GroupedProblem(m, k, n, groups, config, selection=Selection(groups), by_rows=True, gathered=gathered)
+    return _tgmm_call(_tgmm_gathered_kernel, problem, operand, dtype, interpret)(sizes, row_of, lhs, rhs)
 
 
 def _further(group_offset: Any, existing_out: Array | None) -> tuple[Any, list[Array]]:

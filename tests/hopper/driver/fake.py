@@ -122,6 +122,16 @@ class FakeDriver:
         self._held[held.ctypes.data] = room
         return held.view(array.dtype).reshape(array.shape)
 
+    def adopt(self, tensor: Any) -> None:
+        """Take the memory of a tensor of the host for the driver's own, until the end."""
+        memory = tensor.untyped_storage()
+        self.library.fake_adopt(memory.data_ptr(), max(1, memory.nbytes()))
+        self._held[memory.data_ptr()] = memory
+
+    def has(self, address: int) -> bool:
+        """True if there is memory of the driver at an address."""
+        return bool(self.library.fake_allocation(address, ctypes.byref(ctypes.c_uint64())))
+
     def end(self) -> None:
         """Leave a driver that finds no card, as a machine without one has."""
         for address in self._held:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from palladio.array import on_card
 from palladio.types import dtypes
@@ -69,6 +71,52 @@ class Torch:
             return self._empty(*shape, dtype=dtype, device=device, **options)
         self.allocated += 1
         return self.tensor(np.full(shape[0], 0, dtypes.canonical(dtype)))
+
+
+def by_address(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
+    """From now on a tensor is on `cuda:0` if its memory is the card's, whatever class it has: that of a tensor that
+    autograd has kept is PyTorch's own."""
+    device = torch.Tensor.device
+
+    def on_card(tensor: torch.Tensor) -> bool:
+        return isinstance(tensor, Tensor) or bool(tensor.numel() and card.has(tensor.data_ptr()))
+
+    patch.setattr(torch.Tensor, "is_cuda", property(on_card), raising=False)
+    patch.setattr(torch.Tensor, "is_cpu", property(lambda tensor: not on_card(tensor)), raising=False)
+    patch.setattr(torch.Tensor, "get_device", lambda tensor: 0 if on_card(tensor) else -1, raising=False)
+    place = property(lambda tensor: torch.device("cuda", 0) if on_card(tensor) else device.__get__(tensor))
+    patch.setattr(torch.Tensor, "device", place, raising=False)
+    patch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    dense = torch.Tensor.contiguous
+
+    def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+        found = dense(tensor)
+        if on_card(tensor) and not on_card(found):
+            card.adopt(found)
+        return found
+
+    patch.setattr(torch.Tensor, "contiguous", contiguous, raising=False)
+
+
+class Computed(TorchDispatchMode):
+    """PyTorch's own functions of tensors on the card: they are computed by the processor, in the card's memory."""
+
+    def __init__(self, card: FakeDriver) -> None:
+        super().__init__()
+        self.card = card
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        made = torch.device(options.get("device") or "cpu").type == "cuda"
+        if made:
+            options["device"] = torch.device("cpu")
+        given = [each for each in tree_leaves((args, options)) if isinstance(each, torch.Tensor)]
+        made = made or any(each.is_cuda for each in given)
+        found = function(*args, **options)
+        for each in tree_leaves(found) if made else ():
+            if isinstance(each, torch.Tensor) and each.numel() and not self.card.has(each.data_ptr()):
+                self.card.adopt(each)
+        return found
 
 
 def numpy_of(tensor: Any) -> np.ndarray:

@@ -114,23 +114,16 @@ def test_the_expert_layer_looks_at_ids_on_the_card(card: FakeDriver, cuda: Torch
     assert np.array_equal(numpy_of(of_host), numpy_of(result)) and len(card.kernels) == made
 
 
-def test_the_expert_layer_of_float32_is_refused(cuda: Torch) -> None:
+@pytest.mark.parametrize("layer", [library.moe_mlp, library.moe_mlp_vjp])
+def test_the_expert_layer_of_float32_is_refused(cuda: Torch, layer: Any) -> None:
     given = normal(4, 8, dtype=F32), np.zeros((4, 1), int), np.ones((4, 1))
     tokens, ids, weights = map(cuda.tensor, given)
     matrices = cuda.tensor(normal(2, 8, 8, dtype=F32)), cuda.tensor(normal(2, 4, 8, dtype=F32))
-    assert lines(lambda: library.moe_mlp(tokens, ids, weights, *matrices))[:4] == [
+    assert lines(lambda: layer(tokens, ids, weights, *matrices))[:4] == [
         "tokens, gate_up, down: grouped products on Hopper are of floats of 16 bits",
         "expected: three arrays of float16 or bfloat16",
         "got:      float32 and float32 and float32",
         "hint:     convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32",
-    ]
-
-
-def test_the_expert_layer_has_no_gradient_on_a_card_by_itself(cuda: Torch) -> None:
-    given = normal(4, 8), np.zeros((4, 1), int), normal(4, 1), normal(2, 8, 8), normal(2, 4, 8)
-    assert lines(lambda: library.moe_mlp_vjp(*map(cuda.tensor, given)))[:2] == [
-        "tokens: gradients of the expert layer are not computed on a GPU yet",
-        "hint:     palladio.interop.torch.moe_mlp, whose gradients are grouped products there, or arrays of the host",
     ]
 
 
