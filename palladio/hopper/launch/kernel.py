@@ -1,9 +1,11 @@
 """A kernel in the memory of a device, and its launch.
 
-What the driver reads at a launch (the configuration, the parameters, encoded tensor maps) is laid out once for each
-stream and set of addresses, and stays as it is: a later launch with the same is a look-up and one call, in any thread.
-Array libraries give out the same addresses again and again. Where one differs, the maps are copied and their address
-is replaced; the driver encodes each map once for each kernel.
+What the driver reads at a launch (the configuration, the parameters, encoded tensor maps) is laid out once, and machine
+code replaces the addresses that differ from those of the launch before (`direct`). The driver encodes each map once.
+
+A kernel that takes numbers by value, or whose grid is known only at the call, is launched by ctypes, as all are where
+no machine code can be made: what the driver reads is laid out for each stream and set of addresses, and stays as it is.
+Array libraries give out the same addresses again and again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from palladio.array.on_card import CardArray
 from palladio.base import knobs
 from palladio.base.errors import InternalError
 from palladio.hopper.compile import Cubin, compiled
+from palladio.hopper.launch.direct import REPLACING, Launch, Record
 from palladio.hopper.launch.driver import INVALID_CONTEXT, CardError, Device, Driver
 from palladio.hopper.launch.maps import MAP_ALIGNMENT, MAP_BYTES, encode
 from palladio.hopper.lowered import ArrayParameter, Lowered, MapParameter, ScalarParameter
@@ -59,6 +62,8 @@ class LoadedKernel:
         self._template: ctypes.Array[Any] | None = None
         self._one_device = driver.count == 1
         self._lock = threading.Lock()
+        self._is_direct = not any(isinstance(each, ScalarParameter) for each in lowered.parameters)
+        self._direct: tuple[Launch, Any] | None = None
         with driver.current(device):
             self._library, self._kernel = self._load()
         self._handle = int(self._kernel)
@@ -75,6 +80,28 @@ class LoadedKernel:
         Raises:
             CardError: the driver refuses the launch, or a kernel before it has failed.
         """
+        direct = self._direct
+        if direct is None and self._is_direct:
+            direct = self._make_direct(addresses)
+        if direct is None:
+            self._launch_prepared(stream, addresses, numbers, blocks)
+        else:
+            status = INVALID_CONTEXT
+            if self._one_device:
+                status = direct[0](stream, addresses)
+            if status in (INVALID_CONTEXT, INVALID_CONTEXT + REPLACING):
+                with self.driver.current(self.device):
+                    status = direct[0](stream, addresses)
+            if status:
+                replacing = status >= REPLACING
+                called = "cuTensorMapReplaceAddress" if replacing else "cuLaunchKernelEx"
+                self.driver.fail(status - REPLACING * replacing, called)
+        self.driver.recent.append(self.lowered.name)
+        if knobs.synchronous.get():
+            self._wait(stream)
+
+    def _launch_prepared(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...], blocks: int) -> None:
+        """Run the kernel by ctypes."""
         key = (stream, addresses, numbers, blocks)
         ready = self._ready.get(key)
         if ready is None:
@@ -88,9 +115,37 @@ class LoadedKernel:
                 status = self.driver.launch(ready.config, self._handle, ready.parameters, None)
         if status:
             self.driver.fail(status, "cuLaunchKernelEx")
-        self.driver.recent.append(self.lowered.name)
-        if knobs.synchronous.get():
-            self._wait(stream)
+
+    def _make_direct(self, addresses: tuple[int, ...]) -> tuple[Launch, Any] | None:
+        """The launch as machine code, and what it reads; None where there is none."""
+        with self._lock:
+            if self._direct is not None or not self._is_direct:
+                return self._direct
+        parameters = self.lowered.parameters
+        maps = [each for each in parameters if isinstance(each, MapParameter)]
+        room, start = _aligned(MAP_BYTES * len(maps))
+        with self.driver.current(self.device):
+            self._write_maps(maps, addresses, start)
+        places = iter(range(start, start + MAP_BYTES * len(maps), MAP_BYTES))
+        slots, pointers = [], []
+        for each in parameters:
+            if isinstance(each, MapParameter):
+                place = next(places)
+                slots.append((place, each.spec.array, addresses[each.spec.array]))
+                pointers.append((place, 0))
+            elif isinstance(each, ArrayParameter):
+                pointers.append((None, each.array))
+        config = self._new_config(0, self.lowered.grid)
+        record = Record(config.getPtr(), self._handle, slots, pointers, len(self.lowered.arrays))
+        functions = [
+            ctypes.cast(each, ctypes.c_void_p).value for each in (self.driver.launch, self.driver.replace_address)
+        ]
+        found = record.function(*functions)
+        with self._lock:
+            self._is_direct = found is not None
+            if found is not None and self._direct is None:
+                self._direct = found, (room, config, record)
+            return self._direct
 
     def number(self, value: Any, stream: int) -> Any:
         """A number of the host, which may be one of an array of the device: that is waited for."""
@@ -196,8 +251,11 @@ class LoadedKernel:
 
     def _config(self, stream: int, blocks: int) -> Any:
         found = self._configs.get((stream, blocks))
-        if found is not None:
-            return found
+        return (
+            found if found is not None else self._configs.setdefault((stream, blocks), self._new_config(stream, blocks))
+        )
+
+    def _new_config(self, stream: int, blocks: int) -> Any:
         api, lowered = self.driver.api, self.lowered
         config = api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
@@ -210,7 +268,7 @@ class LoadedKernel:
             dimension = attribute.value.clusterDim
             dimension.x, dimension.y, dimension.z = lowered.cluster, 1, 1
             config.attrs, config.numAttrs = [attribute], 1
-        return self._configs.setdefault((stream, blocks), config)
+        return config
 
 
 def _size(parameter: MapParameter | ArrayParameter | ScalarParameter) -> int:

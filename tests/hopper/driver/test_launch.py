@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from palladio.base.errors import InternalError
+from palladio.hopper.launch import direct
 from palladio.hopper.launch.driver import CardError, driver
 from palladio.hopper.launch.kernel import LoadedKernel
 from palladio.hopper.lowered import Array, ArrayParameter, Lowered, MapParameter, ScalarParameter
@@ -100,15 +101,44 @@ def test_a_kept_launch_is_one_call_of_the_driver(card: FakeDriver) -> None:
     assert [call.partition(" ")[0] for call in card.calls()] == ["cuLaunchKernelEx"]
 
 
+def test_machine_code_and_ctypes_tell_the_driver_the_same(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for code in (direct._code, lambda *addresses: None):
+        monkeypatch.setattr(direct, "_code", code)
+        kernel, x, y = matmul(card)
+        outs = [card.on_card(np.zeros((128, 512), BF16)) for _ in range(2)]
+        card.calls()
+        with kernel.driver.current(kernel.device):
+            for stream, out in ((0, outs[0]), (2, outs[1]), (2, outs[0])):
+                kernel.launch(stream, addresses(x, y, out))
+        assert bool(kernel._ready) == (kernel._direct is None)
+        assert all(error(out, x.astype(np.float64) @ y.astype(np.float64)) < 4e-3 for out in outs)
+        made.append([call for call in card.calls() if call.startswith("cuLaunchKernelEx")])
+    assert made[0] == made[1] and [" stream=0x2" in call for call in made[0]] == [False, True, True]
+
+
+def test_a_map_that_is_not_pointed_elsewhere_is_named(card: FakeDriver) -> None:
+    kernel, x, y = matmul(card)
+    outs = [card.on_card(np.zeros((128, 512), BF16)) for _ in range(2)]
+    kernel.launch(0, addresses(x, y, outs[0]))
+    with kernel.driver.current(kernel.device):
+        card.fail("cuTensorMapReplaceAddress", 1)
+        with pytest.raises(CardError, match="from cuTensorMapReplaceAddress"):
+            kernel.launch(0, addresses(x, y, outs[1]))
+        kernel.launch(0, addresses(x, y, outs[1]))
+    assert np.array_equal(*outs) and np.any(outs[0] != 0)
+
+
 def test_maps_are_encoded_once_and_pointed_elsewhere(card: FakeDriver) -> None:
     kernel, x, y = matmul(card)
     out, other = (card.on_card(np.zeros((128, 512), BF16)) for _ in range(2))
     kernel.launch(0, addresses(x, y, out))
-    card.calls()
-    kernel.launch(0, addresses(x, y, other))
-    made = [call.partition(" ")[0] for call in card.calls()]
-    assert "cuTensorMapEncodeTiled" not in made
-    assert made.count("cuTensorMapReplaceAddress") == 3
+    with kernel.driver.current(kernel.device):
+        card.calls()
+        kernel.launch(0, addresses(x, y, other))
+        made = [call.partition(" ")[0] for call in card.calls()]
+    # Two maps of three stay as they are.
+    assert made == ["cuTensorMapReplaceAddress", "cuLaunchKernelEx"]
     assert np.array_equal(out, other) and np.any(other != 0)
 
 

@@ -1,0 +1,121 @@
+"""The launch of a kernel as machine code: a builtin function of Python, from the addresses of arrays to the driver.
+
+A call by ctypes takes as long as the driver itself, and so does Python before it. The function compares each address
+with that of the launch before, points the tensor maps of those that differ elsewhere, and calls the driver. It holds
+Python's lock from the first to the last, so that threads that launch one kernel do not see each other's addresses; the
+driver has copied the parameters when it returns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Launch = Callable[[int, tuple[int, ...]], int]
+"""The status of the driver, of a stream and the addresses of the kernel's arrays."""
+
+REPLACING = 1 << 16
+"""Added to the status of `cuTensorMapReplaceAddress`, where that is the one that failed."""
+
+_FASTCALL = 0x80  # METH_FASTCALL of CPython's methodobject.h
+_STREAM = 32
+"""The byte of `CUlaunchConfig` at which the stream stands: after seven numbers of 32 bits, aligned to a pointer."""
+
+_FIELDS = ("config", "kernel", "parameters", "arrays", "maps", "addresses", "slots")
+"""The fields of a record, 64 bits each. `addresses` points to those of the launch before; a slot is a map, the number
+of its array, and the address that it points to."""
+
+_PYTHON = ("PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLong", "PyTuple_GetItem", "PyLong_FromLong")
+
+
+class _Definition(ctypes.Structure):
+    """`PyMethodDef`."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+@dataclass(frozen=True)
+class _Code:
+    """The machine code, and what keeps it in memory."""
+
+    definition: _Definition
+    engine: Any
+
+
+def _text() -> str:
+    return Path(__file__).with_suffix(".ll").read_text(encoding="utf-8")
+
+
+@functools.cache
+def _code(launch: int, replace: int) -> _Code | None:
+    """The function for the addresses of the driver's two; None where no machine code can be made."""
+    import llvmlite.binding as llvm
+
+    pointers = {"config", "kernel", "parameters", "addresses", "slots"}
+    fields = []
+    for n, name in enumerate(_FIELDS):
+        fields.append(f"  %{name}_field = getelementptr i64, ptr %record, i64 {n}")
+        fields.append(f"  %{name} = load {'ptr' if name in pointers else 'i64'}, ptr %{name}_field")
+    python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _PYTHON}
+    numbers = {"launch": launch, "replace": replace, "stream": _STREAM, "replacing": REPLACING}
+    try:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        module = llvm.parse_assembly(_text().format(fields="\n".join(fields), **numbers, **python))
+        machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
+        engine = llvm.create_mcjit_compiler(module, machine)
+        engine.finalize_object()
+        address = engine.get_function_address("launch")
+    except (RuntimeError, OSError):
+        return None
+    return _Code(_Definition(b"launch", address, _FASTCALL, None), engine)
+
+
+class Record:
+    """What the machine code reads and writes for one kernel.
+
+    Args:
+        config, kernel: the address of a `CUlaunchConfig`, and the handle of the kernel.
+        maps: the address of each tensor map, the number of its array, and the address that it points to.
+        parameters: for each, the address of its map; None for the address of an array, whose number comes with it.
+        arrays: how many there are.
+    """
+
+    def __init__(
+        self,
+        config: int,
+        kernel: int,
+        maps: Sequence[tuple[int, int, int]],
+        parameters: Sequence[tuple[int | None, int]],
+        arrays: int,
+    ) -> None:
+        self._addresses = (ctypes.c_uint64 * max(1, arrays))()
+        start = ctypes.addressof(self._addresses)
+        self._parameters = (ctypes.c_uint64 * max(1, len(parameters)))(
+            *(start + 8 * number if place is None else place for place, number in parameters)
+        )
+        self._slots = (ctypes.c_uint64 * max(1, 3 * len(maps)))(*(value for each in maps for value in each))
+        tables = ctypes.addressof(self._parameters), arrays, len(maps), start, ctypes.addressof(self._slots)
+        self._record = (ctypes.c_uint64 * len(_FIELDS))(config, kernel, *tables)
+
+    def function(self, launch: int, replace: int) -> Launch | None:
+        """The launch, of the addresses of the driver's functions; None where no machine code can be made.
+
+        The record has to live as long.
+        """
+        code = _code(launch, replace)
+        if code is None:
+            return None
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+        found: Launch = make(ctypes.addressof(code.definition), ctypes.addressof(self._record), None)
+        return found
