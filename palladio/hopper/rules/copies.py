@@ -388,16 +388,46 @@ def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], text: str, redu
 
 # By the threads of the warpgroup.
 
+PIECES = {2: "u16", 4: "u32", 8: "u32x2", 16: "u32x4"}
+"""The types of pieces of several elements, by their bytes."""
 
-def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str]) -> None:
-    """Write a loop over the elements of a copy: `place` is that in the array, `byte` the address in the buffer."""
-    sizes, w = copy.inner.sizes, scope.w
+
+def _piece(copy: Copy) -> int:
+    """Elements that a thread copies at a time: as many as lie together on both sides, wherever the copy begins.
+
+    Arrays begin at a multiple of 16 bytes, buffers at one of 128. What begins at a place that is not known, or whose
+    rows have an odd size, is copied in smaller pieces. A piece is inside of the array, and of other limits, or outside.
+    """
+    layout, part, inner = copy.buffer.layout, copy.part, copy.inner
+    itemsize, sizes = layout.itemsize, copy.inner.sizes
+    if not sizes or not part.axes or not inner.axes:
+        return 1
+    columns, across = part.axes[-1], inner.axes[-1]
+    last, own = len(part.shape) - 1, len(layout.shape) - 1
+    side_by_side = columns.axis == last and across.axis == own and columns.stride == across.stride == 1
+    alone = all(each.axis != last for each in part.axes[:-1]) and all(each.axis != own for each in inner.axes[:-1])
+    if not side_by_side or not alone or last in dict(part.listed):
+        return 1
+    width = math.gcd(PIECE // itemsize, sizes[-1], part.shape[-1], layout.span)
+    width = math.gcd(width, part.starts[-1].factor, inner.starts[-1].factor)
+    for limit in (*copy.outer_limits, *copy.inner_limits):
+        width = limit.vector(width)
+    return max(width, 1)
+
+
+def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str], piece: int = 1) -> None:
+    """Write a loop over the pieces of a copy: `place` is that in the array, `byte` the address in the buffer."""
+    sizes, w = list(copy.inner.sizes), scope.w
+    if piece > 1:
+        sizes[-1] //= piece
     threads = 32 if scope.one_warp else 128
     count = math.prod(sizes)
     strides = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
     index = [
         f"element / {stride} % {size}" if stride > 1 else f"element % {size}" for stride, size in zip(strides, sizes)
     ]
+    if piece > 1:
+        index[-1] = times(f"({index[-1]})", piece)
     outer = copy.part.place(_parenthesised(index))
     inner = copy.inner.place(_parenthesised(index))
     inside = [f"{at} >= 0 && {at} < {extent}" for at, extent in zip(_named("at", len(outer)), copy.part.shape)]
@@ -445,9 +475,12 @@ def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, 
     """All threads copy elements; then the barrier gets the arrival of the copy, and asynchronous readers see them."""
     kind = memory_type(copy.array.type.dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
-    value = f"inside ? pal::load_global(({kind} const*){pointer} + place) : ({kind})0"
+    value, piece = f"inside ? pal::load_global(({kind} const*){pointer} + place) : ({kind})0", _piece(copy)
+    if piece > 1:
+        kind = PIECES[piece * copy.buffer.layout.itemsize]
+        value = f"inside ? pal::load_global(({kind} const*)({pointer} + place)) : {kind}{{}}"
     held = "if (held) " if copy.inner_limits else ""
-    _each(scope, copy, text, [f"{held}pal::store_shared<{kind}>(byte, {value});"])
+    _each(scope, copy, text, [f"{held}pal::store_shared<{kind}>(byte, {value});"], piece)
     scope.w.line("pal::fence_async();")
     scope.sync()
     _arrive(scope, barriers, number)
@@ -467,11 +500,14 @@ def _arrive(scope: Scope, barriers: Barriers, number: str) -> None:
 def _store_by_threads(scope: Scope, copy: Copy, text: str) -> None:
     kind = memory_type(copy.array.type.dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
-    value = f"pal::load_shared<{kind}>(byte)"
+    value, target, piece = f"pal::load_shared<{kind}>(byte)", f"({kind}*){pointer} + place", 1
+    if not copy.inner_limits and (piece := _piece(copy)) > 1:
+        kind = PIECES[piece * copy.buffer.layout.itemsize]
+        value, target = f"pal::load_shared<{kind}>(byte)", f"({kind}*)({pointer} + place)"
     if copy.inner_limits:
         dtype = copy.array.type.dtype
         value = f"held ? {value} : ({kind})({to_memory(outside(dtype), dtype)})"
-    _each(scope, copy, text, [f"if (inside) pal::store_global(({kind}*){pointer} + place, {value});"])
+    _each(scope, copy, text, [f"if (inside) pal::store_global({target}, {value});"], piece)
 
 
 def _commit_group(scope: Scope, eqn: Eqn) -> None:
