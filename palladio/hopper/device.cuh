@@ -25,6 +25,9 @@ struct alignas(64) TensorMap { u64 words[16]; };
 #define PAL_INFINITY __int_as_float(0x7f800000)
 #define PAL_NAN __int_as_float(0x7fc00000)
 
+// What the driver provides for the assert of C.
+extern "C" __device__ void __assertfail(const char*, const char*, u32, const char*, unsigned long);
+
 namespace pal {
 
 // How tma_reduce and atomic combine a value with what memory holds.
@@ -533,6 +536,13 @@ PAL_DEVICE int load_acquire(const int* address) {
 }
 PAL_DEVICE void add_release(int* address, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+// For the programmer.
+
+template <typename... T> PAL_DEVICE void print(const char* format, T... values) { printf(format, values...); }
+PAL_DEVICE void check_failed(const char* message, const char* file, int line) {
+  __assertfail(message, file, (u32)line, "a kernel of Palladio", sizeof(char));
 }
 
 }  // namespace pal

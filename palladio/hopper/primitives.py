@@ -446,9 +446,24 @@ NUMBERS = (
     ),
 )
 
+DEBUGGING = (
+    Primitive(
+        "template <typename... T> void print(const char* format, T... values)",
+        THREAD,
+        "Prints values on standard output, at the latest when the host waits for the kernel.",
+        "CUDA C++ Programming Guide, Formatted output: printf",
+    ),
+    Primitive(
+        "void check_failed(const char* message, const char* file, int line)",
+        THREAD,
+        "Says on standard error which check failed, and ends the kernel with an error.",
+        "CUDA C++ Programming Guide, Assertion: assert",
+    ),
+)
+
 PRIMITIVES: tuple[Primitive, ...] = (
     *(*WHERE, *SYNCHRONISATION, *BARRIERS, *COPIES),
-    *(*TENSOR_CORES, *MEMORY, *WARPS, *NUMBERS),
+    *(*TENSOR_CORES, *MEMORY, *WARPS, *NUMBERS, *DEBUGGING),
 )
 
 MACROS = {

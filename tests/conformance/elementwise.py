@@ -332,6 +332,22 @@ def integers_keep_their_low_bits(rng: np.random.Generator, dtype: np.dtype) -> C
 
 
 @row("cast", tuple(dtype for dtype in NUMBERS))
+def bits_in_other_pieces(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    """To words of another width and back: the first one has the lowest bits."""
+    width = 2 if dtype.itemsize == 1 else 1
+    x, word = draw(rng, dtype, (3, 5, width)), np.dtype(f"u{2 if width == 2 else dtype.itemsize // 2}")
+
+    def kernel(x_ref: Any, o_ref: Any, back_ref: Any) -> None:
+        words = lax.bitcast_convert_type(x_ref[...] if width == 2 else x_ref[..., 0], word)
+        o_ref[...] = words
+        back = lax.bitcast_convert_type(words, dtype)
+        back_ref[...] = back if width == 2 else back[..., None]
+
+    expected = x.view(word)[..., 0] if width == 2 else x.view(word)
+    return Case(kernel, [x], [wide(expected), wide(x)], [word, dtype], slack=0)
+
+
+@row("cast", tuple(dtype for dtype in NUMBERS))
 def bitcast(rng: np.random.Generator, dtype: np.dtype) -> Case:
     word = np.dtype(f"u{dtype.itemsize}")
     x = draw(rng, dtype)

@@ -48,8 +48,7 @@ HOPPER_TWIN = Entry(
             "a mesh of cores is not compiled for Hopper",
         ),
         "concurrent.a_cluster_known_at_the_call": "the size of a cluster or block is compiled into a kernel for Hopper",
-        "debug.checks_and_prints": "debug_check is not compiled for Hopper: no rule has been written yet",
-        "grid.a_kernel_call_inside_a_kernel": "grid_call is not compiled for Hopper: no rule has been written yet",
+        "grid.a_kernel_call_inside_a_kernel": "grid_call is not compiled for Hopper: call kernels one after the other",
     },
 )
 

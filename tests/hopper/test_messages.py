@@ -234,13 +234,44 @@ def test_without_the_disassembler_it_says_what_to_install(monkeypatch: pytest.Mo
     assert lines[1] == "  hint:     it comes with the CUDA toolkit, and with pip install triton"
 
 
-def test_what_is_not_compiled_says_why() -> None:
+def test_what_is_not_compiled_says_why_and_what_to_do() -> None:
     def body(x: Any, out: Any) -> None:
-        pl.debug_print("x = {}", x[...])
+        inner = pl.pallas_call(
+            lambda a, b: b.__setitem__(..., a[...]), pl.ShapeDtypeStruct((8,), np.float32), grid=(2,)
+        )
+        out[...] = inner(x[...])
 
     lines = said(kernel(body, (8,), F32), normal(8, dtype=F32), kind=PalladioNotImplementedError)
-    assert lines[0] == "debug_print is not compiled for Hopper: no rule has been written yet"
-    assert 'pl.debug_print("x = {}", x[...])' in lines
+    assert lines[0] == (
+        "grid_call is not compiled for Hopper: call kernels one after the other, or write the inner one as a loop "
+        "(pl.loop)"
+    )
+    assert "out[...] = inner(x[...])" in lines
+
+
+def test_the_size_of_a_cluster_is_known_when_the_kernel_is_made() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[pl.axis_index("c")] = x[pl.axis_index("c")]
+
+    options = {"cluster": (np.asarray(2, np.int32),), "cluster_names": ("c",)}
+    lines = said(kernel(body, (2, 8), F32, **options), normal(2, 8, dtype=F32), kind=PalladioNotImplementedError)
+    assert lines[:4] == [
+        "the size of a cluster or block is compiled into a kernel for Hopper",
+        "expected: sizes of the grid's axes, if known only at the call",
+        "got:      the size of a cluster axis",
+        "hint:     make the kernel with the size as an int, cluster=(2,), or one kernel for each size",
+    ]
+
+
+def test_bits_of_a_reference_in_another_width_are_cast_as_values() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x.bitcast(np.dtype(np.uint8))[...].astype(np.float32)
+
+    lines = said(kernel(body, (32, 8), F32), normal(8, 8, dtype=F32), kind=PalladioNotImplementedError)
+    assert lines[:2] == [
+        "a buffer seen as a dtype of another width is not compiled for Hopper",
+        "hint:     load it, and cast the values: lax.bitcast_convert_type(ref[...], dtype)",
+    ]
 
 
 def test_a_grid_without_steps_is_an_error_that_the_evaluator_gives_too() -> None:

@@ -102,6 +102,7 @@ def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
             "the size of a cluster or block is compiled into a kernel for Hopper",
             expected="sizes of the grid's axes, if known only at the call",
             got=f"the size of a {unknown[0]} axis",
+            hint="make the kernel with the size as an int, cluster=(2,), or one kernel for each size",
         )
     threads = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread") * WARPGROUP_THREADS
     if threads > MOST_THREADS:

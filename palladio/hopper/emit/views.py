@@ -17,6 +17,9 @@ from palladio.types.views import Coordinate, Guard, View
 
 INFINITE = 1 << 30
 
+CAST_VALUES = "load it, and cast the values: lax.bitcast_convert_type(ref[...], dtype)"
+"""Instead of a reference whose bits are seen as another dtype."""
+
 Scalars = Callable[[Operand], Scalar | None]
 """The index operand of an equation at a position; None for an array of indices."""
 
@@ -140,7 +143,7 @@ class Part:
         if any(view.gathered for view in found):
             raise Refused("an array of indices into a reference is not compiled for Hopper yet")
         if any(view.base.dtype != dtype for view in found):
-            raise Refused("a buffer whose bits are seen as another dtype is not compiled for Hopper yet")
+            raise Refused("a buffer whose bits are seen as another dtype is not compiled for Hopper", hint=CAST_VALUES)
         if not is_box(array, found):
             raise Refused("a reference reshaped so that its axes are joined is not compiled for Hopper yet")
         peers = [block for transform in stack if isinstance(transform, Peer) for block in transform.blocks]

@@ -8,11 +8,11 @@ from palladio.hopper.rules import (
     barriers,
     control,
     copies,
+    debug,
     elementwise,
     memory,
     reduce,
     selection,
-    semaphores,
     serial,
     shape,
     tensor_cores,
@@ -26,11 +26,11 @@ RULES: dict[str, Rule] = {
         barriers,
         control,
         copies,
+        debug,
         elementwise,
         memory,
         reduce,
         selection,
-        semaphores,
         serial,
         shape,
         tensor_cores,
@@ -42,12 +42,12 @@ RULES: dict[str, Rule] = {
 _CORES = "the memories of cores are not a GPU's"
 _VALUES = "references are kept, so nothing becomes this"
 _OF_CPUS = "only the compiler for CPUs has the form with it"
-_NOT_YET = "no rule has been written yet"
+_NESTED = "call kernels one after the other, or write the inner one as a loop (pl.loop)"
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("dma_start", "dma_start_remote", "dma_wait"), _CORES),
     **dict.fromkeys(("insert_masked", "combine_each", "exchange_each"), _VALUES),
     **dict.fromkeys(("keep", "tee", "zero_outside", "initialize"), _OF_CPUS),
-    **dict.fromkeys(("debug_print", "debug_check", "grid_call"), _NOT_YET),
+    "grid_call": _NESTED,
 }
 """Why an operation is not compiled; the user reads it."""

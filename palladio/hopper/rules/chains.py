@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scope import Scope
-from palladio.hopper.emit.views import STARTS, Along, Start, limits
+from palladio.hopper.emit.views import CAST_VALUES, STARTS, Along, Start, limits
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import added, closes_last, times
 from palladio.hopper.rules.shape import held
@@ -73,7 +73,7 @@ def chain(
         Refused: a bitcast that changes the width, the memory of another block, a gather of one number.
     """
     if any(view.base.dtype.itemsize != whole.dtype.itemsize for view in found):
-        raise Refused("a buffer seen as a dtype of another width is not compiled for Hopper yet")
+        raise Refused("a buffer seen as a dtype of another width is not compiled for Hopper", hint=CAST_VALUES)
     if any(isinstance(transform, Peer) for transform in stack):
         raise Refused("the shared memory of another block is not compiled for Hopper yet")
     back: Place = list

@@ -22,6 +22,7 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Array, Computed, Entry, Registers, Splat
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import closes_last
+from palladio.hopper.rules.shape import in_other_pieces
 from palladio.ir.core import Eqn
 from palladio.lower.refused import Refused
 from palladio.types import dtypes
@@ -373,7 +374,7 @@ def _convert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 def _bitcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if eqn.inputs[0].type.shape != eqn.outputs[0].type.shape:  # type: ignore[union-attr]
-        raise Refused("a bitcast to another width is not compiled for Hopper yet")
+        return [in_other_pieces(scope, eqn)]
     from_dtype, to_dtype = eqn.inputs[0].type.dtype, eqn.outputs[0].type.dtype  # type: ignore[union-attr]
 
     def express(text: str) -> str:

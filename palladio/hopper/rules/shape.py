@@ -178,6 +178,21 @@ def _pad(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return [scope.fill(padded, lambda r: f"{' && '.join(tests)} ? {found} : {scope.text(value)}")]
 
 
+def in_other_pieces(scope: Scope, eqn: Eqn) -> Entry:
+    """The bits of an array as elements of another width: those of an element lie together in row-major order."""
+    (atom,), (out,) = eqn.inputs, eqn.outputs
+    x, layout = held(scope, atom)
+    base = exchange.put(scope, x, layout)
+    if not out.type.shape:
+        return scope.number(out, exchange.get(scope, base, "0", out.type.dtype))
+    target = scope.layout(out)
+    index = [f"({target.coordinate(axis, 'r', 'thread')})" for axis in range(len(target.shape))]
+    place = added(*(times(part, stride) for part, stride in zip(index, row_major(target.shape), strict=True)))
+    value, guard = exchange.get(scope, base, place, out.type.dtype), target.guard("r", "thread")
+    made = scope.declare(out.hint or "bits", target, out.type.dtype)
+    return scope.fill(made, lambda r: f"{guard} ? {value} : {literal(0, out.type.dtype)}" if guard else value)
+
+
 RULES: dict[str, Rule] = {
     "broadcast": _broadcast,
     "iota": _iota,

@@ -38,6 +38,8 @@ void copy_small(u32 target, const void* source, u32 bytes, int given, Site site)
 void wait_small(u32 groups, Site site);
 void shuffle(void* value, u32 bytes, int from, Site site, const void* caller, const char* name);
 
+void printed(const char* format, ...);
+
 template <class T> struct NumberOf;
 template <> struct NumberOf<int> { enum { value = S32 }; };
 template <> struct NumberOf<u32> { enum { value = U32 }; };
@@ -78,6 +80,11 @@ void sync_named(int id, int threads, TWIN_SITE);
 bool all_named(int id, int threads, bool value, TWIN_SITE);
 void arrive_named(int id, int threads, TWIN_SITE);
 void sync_cluster(TWIN_SITE);
+
+// For the programmer: what is printed, and a check that failed, which ends the launch.
+
+template <typename... T> void print(const char* format, T... values) { twin::printed(format, values...); }
+void check_failed(const char* message, const char* file, int line);
 
 // Barriers in shared memory.
 

@@ -7,3 +7,4 @@
 #include "warps.cpp"
 #include "atomics.cpp"
 #include "mathematics.cpp"
+#include "messages.cpp"
