@@ -81,7 +81,7 @@ def _code(launch: int, replace: int) -> _Code | None:
 
 
 class Record:
-    """What the machine code reads and writes for one kernel.
+    """The memory of one kernel that the machine code reads and writes.
 
     Args:
         config, kernel: the address of a `CUlaunchConfig`, and the handle of the kernel.

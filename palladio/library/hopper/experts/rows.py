@@ -56,7 +56,7 @@ class _Assignments:
     experts: int
 
     def row(self, assignment: Value) -> tuple[Value, Value, Value]:
-        """Whether an assignment has an expert among those that there are, which one, and its row; 0 without one."""
+        """(there, expert, row) of an assignment: true if it has one of the experts, which one, its row; else zeros."""
         expert = self.ids[assignment]
         there = (expert >= 0) & (expert < self.experts)
         # What stands at an assignment without an expert is nothing that a row could be.
