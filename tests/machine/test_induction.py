@@ -466,6 +466,15 @@ def test_it_does_fail_at_that_size() -> None:
     assert not checked(late_arrival(LATE["a step"]), FAR + 2, FAR + 1).ok
 
 
+@pytest.mark.parametrize("threshold", [lambda k: k * k, lambda k: 5 * (k // 2)], ids=["squared", "every other size"])
+def test_a_number_of_the_program_that_is_not_linear_in_the_size_is_not_covered(threshold: Any) -> None:
+    assert checked(lambda k: late_arrival(lambda step, _: step < -threshold(k))(k), 13).beyond == ""
+
+
+def test_a_kernel_that_is_made_in_another_way_from_a_size_on_is_not_covered() -> None:
+    assert checked(lambda k: late_arrival(EARLY["a count" if k < 12 else "no step"])(k), 13).beyond == ""
+
+
 EARLY = {
     "no step": lambda step, _: step < 0,
     "the last step": lambda step, _: step >= FAR + 100 - FAR - 100 + 10_000 * (step + 1),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from palladio.machine.check.induction.going_on import Part, continues
 from palladio.machine.check.induction.trace import Step, Trace
@@ -69,6 +72,8 @@ def _moved(trace: Trace, part: Part) -> Part | None:
 def _plans(traces: Sequence[Trace]) -> Iterator[list[Longer]]:
     """For each period, the parts by which the last runs are longer than those of sizes one period smaller."""
     for period in range(1, len(traces) // 2 + 1):
+        if not _are_linear([trace.programs for trace in traces[-max(2 * period, FEWEST) :]]):
+            return
         found = []
         for number in range(len(traces) - period, len(traces)):
             small, large = traces[number - period], traces[number]
@@ -78,6 +83,20 @@ def _plans(traces: Sequence[Trace]) -> Iterator[list[Longer]]:
             found.append(Longer(number - period, number, parts))
         else:
             yield found
+
+
+def _are_linear(programs: Sequence[str]) -> bool:
+    """True if programs differ in integers only, each of which is linear in the size."""
+    texts = [_FLOAT.sub("", program) for program in programs]
+    if len({_INTEGER.sub("", text) for text in texts}) > 1:
+        return False
+    integers = np.array([[*map(float, _INTEGER.findall(text))] for text in texts])
+    return not np.any(np.diff(integers, n=2, axis=0))
+
+
+_INTEGER = re.compile(r"\d+")
+_FLOAT = re.compile(r"[-+\w.]+:b?f\d+\w*")
+"""Constants of floating point decide nothing."""
 
 
 def _looks(part: Part) -> Sequence[int]:

@@ -82,6 +82,7 @@ class Recorder:
 
     def _launch(self, launching: Any) -> None:
         self.decisions.launch(launching)
+        self.trace.programs += "".join(map(repr, launching.programs))
         for program in launching.programs:
             for eqn in walk(program):
                 far = max(eqn.params.get("n") or 0, eqn.params.get("wait_n") or 0) > FARTHEST

@@ -66,6 +66,7 @@ class Trace:
         shared: the buffers of global memory that are touched more than once anywhere.
         settled: whether every schedule has the same order.
         launches: how many there were.
+        programs: their texts.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -73,6 +74,7 @@ class Trace:
     shared: set[str] = field(default_factory=set)
     settled: bool = True
     launches: int = 0
+    programs: str = ""
 
     def within(self, shared: Collection[str]) -> Trace:
         """The record with the accesses of no other buffers of global memory than these."""
