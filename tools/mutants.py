@@ -76,7 +76,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "*",
         "a wait for another barrier",
-        "barrier_wait: plgpu.barrier_wait(self.drained.at[[]lax.rem(step, self.stages)[]])",
+        "barrier_wait: plgpu.barrier_wait(self.drained.at[[]self.slot(step)[]])",
         "the loop waits for each barrier of the ring once, now in another order",
         most=2,
     ),

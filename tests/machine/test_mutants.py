@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import palladio.gpu as plgpu
 from palladio import lax
 from palladio.ir.core import Eqn, Program, walk
 from palladio.ir.verify import verify
+from palladio.library import hopper
 from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
 from palladio.types.types import BARRIER
@@ -249,6 +252,14 @@ def test_an_explanation_fits_by_kernel_class_and_line(monkeypatch: pytest.Monkey
     assert tool._reason(KERNEL, recording(), mutant) == ("since", 1)
     other = Mutant("a fence left out", "", "op: copy(staging, out)", recording().program, (walk,))  # type: ignore[arg-type]
     assert tool._reason(KERNEL, recording(), other) == ("", 0)
+
+
+@pytest.mark.parametrize("reason", tool.REASONS, ids=lambda reason: f"{reason.kernel}: {reason.mutation}")
+def test_a_reason_is_about_a_line_that_there_is(reason: tool.Reason) -> None:
+    folders = Path(hopper.__file__).parent, Path(tool.__file__).parent
+    lines = [line.strip() for each in folders for file in each.glob("*.py") for line in file.read_text().splitlines()]
+    op = reason.what.partition(": ")[0]
+    assert any(fnmatchcase(f"{op}: {line}", reason.what) for line in lines if "Reason(" not in line)
 
 
 def verdict(**options: Any) -> tool.Verdict:
