@@ -15,6 +15,7 @@ from palladio.library import hopper
 from palladio.library.hopper import MatmulConfig, matmul
 from palladio.machine.check.induction import Step, Trace, holds
 from tests.library.test_attention import inputs
+from tools.mutant_kernels import several_threads
 
 F16, F32 = np.float16, np.float32
 ROW = 8
@@ -244,10 +245,11 @@ def test_blocks_that_wait_only_for_their_own_consumers_are_found() -> None:
     [
         ((128, 128), MatmulConfig(tile_n=64, stages=2, cluster="n")),
         ((256, 64), MatmulConfig(tile_n=64, stages=2, blocks=1)),
+        ((256, 64), MatmulConfig(tile_n=64, stages=2)),
         ((128, 64), MatmulConfig(tile_n=64, stages=2, promote=True)),
         ((128, 64), None),
     ],
-    ids=["a cluster", "several tiles", "sums in registers", "as it is by default"],
+    ids=["a cluster", "several tiles", "several blocks", "sums in registers", "as it is by default"],
 )
 def test_the_verdict_on_a_product_holds_for_every_depth(shape: tuple[int, int], config: MatmulConfig | None) -> None:
     m, n = shape
@@ -614,9 +616,18 @@ def attended(k: int) -> Any:
     return hopper.attention(*inputs(4, 8 * k, 8, 4, lead=(1,)), causal=False, config=config)
 
 
-@pytest.mark.parametrize("kernel", [grouped, attended], ids=["gmm", "attention"])
-def test_the_verdict_on_other_kernels_of_the_library_holds_for_every_length(kernel: Kernel) -> None:
-    assert checked(kernel, 12).beyond == "k ≥ 1"
+def pipelined(k: int) -> Any:
+    """A product by `emit_pipeline_warp_specialized`, on two blocks, with three stages."""
+    return several_threads((1, 1))(np.ones((16, 16 * k), F16), np.ones((16 * k, 32), F16))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "last"),
+    [(grouped, 12), (attended, 12), (pipelined, 18)],
+    ids=["gmm", "attention", "emit_pipeline_warp_specialized"],
+)
+def test_the_verdict_on_other_kernels_of_the_library_holds_for_every_length(kernel: Kernel, last: int) -> None:
+    assert checked(kernel, last).beyond == "k ≥ 1"
 
 
 def test_too_few_sizes_prove_nothing() -> None:
