@@ -55,8 +55,10 @@ def _repeats(record: Record, shared: Collection[str], longer: Longer) -> bool:
     The smaller run is recorded anew, with the numbers that decide what is done.
     """
     large = record(longer.large, shared, _all_looks(longer.parts))
-    parts = [_moved(large, part) for part in longer.parts]
-    return None not in parts and continues(record(longer.small, shared, ()).steps, large.steps, parts)  # type: ignore
+    parts = [moved for part in longer.parts if (moved := _moved(large, part)) is not None]
+    if len(parts) < len(longer.parts):
+        return False
+    return continues(record(longer.small, shared, ()).steps, large.steps, parts)
 
 
 def _moved(trace: Trace, part: Part) -> Part | None:
