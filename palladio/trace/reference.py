@@ -268,7 +268,27 @@ class _At:
         return self.reference._reach(key)
 
 
-class DynamicPart:
+class OnlyCopied:
+    """A stand-in for a reference that copies take. Reading or writing it is refused, with the words of `_refuse`."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        self._refuse()
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        self._refuse()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise NotImplementedError
+
+
+class DynamicPart(OnlyCopied):
     """A part of a reference whose size along some axes only the run knows: `ref.at[pl.ds(start, size)]`, for copies.
 
     Fields:
@@ -314,17 +334,6 @@ class DynamicPart:
     def in_peer(self, blocks: Mapping[str, Any]) -> DynamicPart:
         """The same part in another core."""
         return DynamicPart(self.reference.in_peer(blocks), self.slices)
-
-    def __getitem__(self, key: Any) -> NoReturn:
-        self._refuse()
-
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        self._refuse()
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise PalladioTypeError(

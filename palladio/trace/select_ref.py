@@ -7,12 +7,12 @@ from typing import Any, NoReturn
 
 from palladio.array import convert
 from palladio.base.errors import PalladioTypeError, PalladioValueError
-from palladio.trace.reference import Reference, require_reference
+from palladio.trace.reference import OnlyCopied, Reference, require_reference
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, MemorySpace
 
 
-class SelectedRef:
+class SelectedRef(OnlyCopied):
     """One of several references, as an index says that is known when the kernel runs. Copies take it.
 
     Fields:
@@ -57,17 +57,6 @@ class SelectedRef:
     def in_peer(self, blocks: Any) -> SelectedRef:
         """The same choice in another core."""
         return SelectedRef(self.index, [ref.in_peer(blocks) for ref in self.refs])
-
-    def __getitem__(self, key: Any) -> NoReturn:
-        self._refuse()
-
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        self._refuse()
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise PalladioTypeError(
