@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.protocol import Array
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind, type_of
 from palladio.ir.core import Op
@@ -15,7 +16,6 @@ from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, described_shape
 
 ArrayLike = Any
-Array = Any
 
 
 def array_type(value: ArrayLike) -> ArrayType:

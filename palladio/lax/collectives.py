@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -48,7 +49,8 @@ def _gathered(x: ArrayLike, axis_name: str) -> Array:
         copy.start()
     for copy in copies:
         copy.wait()
-    return freeze(target)
+    gathered: Array = freeze(target)
+    return gathered
 
 
 def all_gather(x: ArrayLike, axis_name: AxisNames, *, axis: int = 0, tiled: bool = False) -> Array:
@@ -67,7 +69,8 @@ def all_gather(x: ArrayLike, axis_name: AxisNames, *, axis: int = 0, tiled: bool
 def psum(x: ArrayLike, axis_name: AxisNames) -> Array:
     """The sum of the arrays of all devices along an axis of the mesh. Of a number, which all have, its multiple."""
     if isinstance(x, (int, float)):
-        return x * axis_size(axis_name)
+        multiple: Array = x * axis_size(axis_name)
+        return multiple
     return sum(all_gather(x, axis_name), 0, dtype=array_type(x).dtype)
 
 
@@ -119,7 +122,7 @@ def ppermute(x: ArrayLike, axis_name: str, perm: Sequence[tuple[int, int]]) -> A
     """
     arrays, me = all_gather(x, axis_name), axis_index(axis_name)
     kind = array_type(x)
-    found: Array = np.zeros((), kind.dtype)
+    found = cast(Array, np.zeros((), kind.dtype))
     for source, target in perm:
         found = where(equal(me, operator.index(target)), getitem(arrays, operator.index(source)), found)
     return found

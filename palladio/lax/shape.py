@@ -95,11 +95,11 @@ def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensi
     Raises:
         PalladioValueError: if the axes do not ascend, or the sizes differ.
     """
-    operand, wanted = as_array(operand), _sizes(shape, "shape")
+    array, wanted = as_array(operand), _sizes(shape, "shape")
     axes = static_integers(broadcast_dimensions, "broadcast_dimensions")
-    if array_type(operand).shape == wanted and axes == tuple(range(len(wanted))):
-        return operand
-    return call(ops.broadcast, operand, shape=wanted, axes=axes)
+    if array_type(array).shape == wanted and axes == tuple(range(len(wanted))):
+        return array
+    return call(ops.broadcast, array, shape=wanted, axes=axes)
 
 
 def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:

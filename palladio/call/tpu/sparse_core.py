@@ -59,7 +59,8 @@ def _eligible(mask: Any, count: int) -> Array:
         raise PalladioValueError(
             "a mask has the shape of the vector", argument="mask", expected=(count,), got=kind.shape
         )
-    return mask
+    checked: Array = mask
+    return checked
 
 
 def _whole(ref: Any) -> Reference:
@@ -97,7 +98,8 @@ def load_gather(ref: Any, indices: Sequence[Array], *, mask: Array | None = None
     places = _places(ref, indices)
     if mask is not None:
         mask = _eligible(mask, _vector(places[0], "indices"))
-    return access.load(ref, places, mask=mask)
+    loaded: Array = access.load(ref, places, mask=mask)
+    return loaded
 
 
 def store_scatter(ref: Any, indices: Sequence[Array], x: ArrayLike, *, mask: Array | None = None) -> None:
@@ -355,7 +357,7 @@ def _groups(x: ArrayLike, reduce: Any) -> int:
             got=reduce,
             jax=f"{reduce=} must divide the dimension size {count}",
         )
-    return count // reduce
+    return int(count // reduce)
 
 
 def all_reduce_population_count(x: Array, *, reduce: int = 1) -> Array:
@@ -452,4 +454,5 @@ def fetch_and_add(x_ref: Any, value: ArrayLike, *, subcore_id: ArrayLike) -> Arr
             jax=f"Expected a scalar ref, but got x_ref.shape={target.shape}",
         )
     peer = core_ref(target, {_subcores()[0]: subcore_id})
-    return access.atomic_add(peer, tuple([0] * len(target.shape)), value)
+    before: Array = access.atomic_add(peer, tuple([0] * len(target.shape)), value)
+    return before
