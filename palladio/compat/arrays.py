@@ -133,7 +133,7 @@ def _indices(key: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any, int]]
     axis = 0
     for n, each in enumerate(entries):
         kind = getattr(each, "dtype", None)
-        known = kind.kind in "iu" if kind is not None else isinstance(each, int) and not isinstance(each, bool)
+        known = dtypes.is_integer(kind) if kind is not None else isinstance(each, int) and not isinstance(each, bool)
         if known and not is_traced(each) and axis < len(shape):
             yield n, each, shape[axis]
         axis += len(shape) - taken if each is ... else each is not None

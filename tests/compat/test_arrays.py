@@ -124,6 +124,8 @@ def test_indices_outside_are_dropped_when_writing_and_moved_inside_when_reading(
     assert np.isnan(jax.numpy.ones(2).at[-3].get(mode="fill"))
     assert x[np.array([-1], np.int8), 200].tolist() == [7]
     assert jax.numpy.zeros((300, 1))[np.array([255], np.uint8), 1].tolist() == [0]
+    narrow = jax.numpy.array([3, 1], "int4")
+    assert (x[0, narrow[0]], x[narrow, narrow].tolist()) == (3, [7, 5])
     assert [row.tolist() for row in x] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     first, second = x[0, :2]
     assert (first, second) == (0, 1)
