@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import palladio.numpy as jnp
+from palladio import lax, nn
 from palladio.base.errors import PalladioError, PalladioTypeError
 from palladio.compat import functions
 from palladio.compat.arrays import Array, enable_x64, returning_arrays
@@ -87,6 +88,16 @@ OWN: dict[str, Mapping[str, Any]] = {
         "where": returning_arrays(functions.where),
     },
     "jax.numpy.linalg": {"norm": returning_arrays(functions.norm)},
+    "jax.scipy.special": {
+        name: returning_arrays(function)
+        for name, function in (
+            ("erf", lax.erf),
+            ("erfc", lax.erfc),
+            ("erfinv", lax.erf_inv),
+            ("expit", lax.logistic),
+            ("logsumexp", nn.logsumexp),
+        )
+    },
     "jax.sharding": {
         "AbstractDevice": functions.AbstractDevice,
         "AbstractMesh": functions.AbstractMesh,

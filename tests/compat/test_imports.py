@@ -190,3 +190,14 @@ def test_references_activations_and_devices_of_jax() -> None:
 
     assert jax.ref.freeze(ref).tolist() == [[0, 2], [3, -4]]
     assert function(jax.freeze(ref)).tolist() == [[0, 2], [4, -3]]
+
+
+def test_special_functions_of_scipy_are_those_of_lax() -> None:
+    with compat.jax():
+        import jax
+        from jax.scipy.special import erf
+    x = np.array([-1.0, 0.0, 2.0], np.float32)
+    assert np.array_equal(erf(x), lax.erf(x))
+    assert np.allclose(jax.scipy.special.expit(x), 1 / (1 + np.exp(-x)))
+    assert np.allclose(jax.scipy.special.logsumexp(x), np.log(np.exp(x).sum()))
+    assert isinstance(erf(x), jax.Array)

@@ -218,7 +218,7 @@ ERRORS = {
     ),
     "an unknown mode of take": (
         lambda x: jnp.take(x, 0, mode="raise"),
-        "mode: no such mode\n  expected: fill, clip, wrap\n  got:      'raise'",
+        "mode: no such mode\n  expected: fill, clip, wrap, promise_in_bounds\n  got:      'raise'",
     ),
     "an axis out of range": (
         lambda x: jnp.take(x, 0, axis=2),

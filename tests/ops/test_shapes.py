@@ -337,7 +337,7 @@ ERRORS = {
     ),
     "a pad of another kind": (
         lambda: jnp.pad(X, 1, mode="mean"),
-        "mode: no such way to pad\n  expected: constant, edge, reflect, wrap\n  got:      'mean'",
+        "mode: no such way to pad\n  expected: constant, edge, empty, reflect, wrap\n  got:      'mean'",
     ),
     "a negative pad": (lambda: jnp.pad(X, -1), "pad_width: a width is at least 0\n  got:      -1"),
     "pads for other axes": (

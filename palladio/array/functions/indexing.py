@@ -317,7 +317,7 @@ def _filled(found: Array, known: Callable[[], Array], fill_value: ArrayLike | No
     return found  # reads outside are already NaN or the least integer
 
 
-_TAKE_MODES = ("fill", "clip", "wrap")
+_TAKE_MODES = ("fill", "clip", "wrap", "promise_in_bounds")
 
 
 def _placed(indices: Array, extent: int, mode: str | None) -> Array:
@@ -344,8 +344,8 @@ def take(
 
     Args:
         indices: `i32[...]`; its shape replaces the axis.
-        mode: for indices outside: "fill", "clip" or "wrap"; "fill" by default. With "fill" negative ones count from the
-            end, with "clip" they are 0.
+        mode: for indices outside: "fill", "clip" or "wrap"; "fill" by default, and for "promise_in_bounds". With
+            "fill" negative ones count from the end, with "clip" they are 0.
         fill_value: without it NaN, the least integer of a signed dtype, the greatest of an unsigned one, or True.
         out, unique_indices, indices_are_sorted: have no meaning.
 

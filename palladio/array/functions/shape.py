@@ -245,7 +245,7 @@ def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
     return reshape(broadcast_to(widened, spread), tuple(c * e for c, e in zip(counts, extents, strict=True)))
 
 
-_PAD_MODES = ("constant", "edge", "reflect", "wrap")
+_PAD_MODES = ("constant", "edge", "empty", "reflect", "wrap")
 
 
 def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:
@@ -253,7 +253,7 @@ def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_va
 
     Args:
         pad_width: a number, (before, after), or one such pair for each axis.
-        mode: "constant", "edge", "reflect" or "wrap".
+        mode: "constant", "edge", "reflect" or "wrap"; "empty" adds zeros, since nothing is left uninitialised.
         constant_values: the value that is added in mode "constant".
     """
     if mode not in _PAD_MODES:
@@ -270,8 +270,8 @@ def pad(array: ArrayLike, pad_width: Any, mode: str = "constant", *, constant_va
         ) from None
     if any(width < 0 for pair in widths for width in pair):
         raise PalladioValueError("a width is at least 0", argument="pad_width", got=pad_width)
-    if mode == "constant":
-        value = cast(constant_values, found.dtype)
+    if mode in ("constant", "empty"):
+        value = cast(constant_values if mode == "constant" else 0, found.dtype)
         return call(ops.pad, array, value, padding=tuple((before, after, 0) for before, after in widths))
     for axis, (before, after) in enumerate(widths):
         array = _pad_axis(array, axis, before, after, mode)

@@ -113,9 +113,12 @@ def case_take_modes_past_the_end(rng):
     functions = [
         lambda x, at: jnp.take(x, at, axis=0, mode="clip"),
         lambda x, at: jnp.take(x, at, axis=0, mode="wrap"),
+        lambda x, at: jnp.take_along_axis(
+            x, jnp.broadcast_to(at[:, None] % 3, (5, 4)), axis=0, mode="promise_in_bounds"
+        ),
         lambda x, at: jnp.take(x, at, axis=0, mode="fill", fill_value=-7.0),
     ]
-    return outputs(functions, x, at, shapes=[(5, 4)] * 3)
+    return outputs(functions, x, at, shapes=[(5, 4)] * 4)
 
 
 def case_gather_of_integers(rng):
