@@ -43,6 +43,7 @@ IMPORTS = {
     "from jax.experimental import pallas as pl": "import palladio as pl",
     "from jax.experimental.pallas import mosaic_gpu as plgpu": "import palladio.gpu as plgpu",
     "from jax.experimental.pallas import tpu as pltpu": "import palladio.tpu as pltpu",
+    "from jax.experimental.pallas import tpu_sc as plsc": "import palladio.tpu.sparse_core as plsc",
     "from jax.experimental.pallas import triton as plgpu": "import palladio.gpu as plgpu",
     "from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm": "from palladio.library import gmm, tgmm",
 }
