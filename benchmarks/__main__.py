@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks; returns the exit status."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # read when JAX is imported
 
-    from benchmarks import beside, cold, measure, report
+    from benchmarks import beside, cold, measure, report, routed
     from benchmarks.cases import CASES
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Palladio beside its peers, in one run.")
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write and first is not None:
         PAGE.write_text(report.replaced(PAGE.read_text(encoding="utf-8"), report.markdown(outcomes, first)), "utf-8")
         console.print(f"written to {PAGE.relative_to(PAGE.parents[1])}")
-    for shortfall in filter(None, (outcome.shortfall for outcome in outcomes)):
+    for shortfall in filter(None, [*(outcome.shortfall for outcome in outcomes), *routed.short_means(outcomes)]):
         console.print(shortfall, style="yellow", highlight=False)
     failures = [line for outcome in outcomes for line in outcome.failures] + (first.failures if first else [])
     return _status(console, failures)

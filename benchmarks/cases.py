@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import palladio as pl
-from benchmarks import compiled, experts, inputs, irregular, models, peers, simulated
+from benchmarks import compiled, experts, inputs, irregular, models, peers, routed, simulated
 from benchmarks.measure import OURS, Comparison, Contender, Floor
 from palladio.library import gmm, matmul, tgmm
 
@@ -98,6 +98,7 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "call": smallest_call,
     **compiled.CASES,
     **irregular.CASES,
+    **routed.CASES,
     **experts.CASES,
     **models.CASES,
     **simulated.CASES,

@@ -19,7 +19,7 @@ from typing import Any
 IMPORT_LIMIT_S = 0.3
 PREPARE_LIMIT_S = 0.1
 PREPARES_ONLY = "prepares only"
-COMPILED, SMALL = "compiled", "small"
+COMPILED, SMALL, CALLS = "compiled", "small", "calls"
 IMPORTS = {"import_s": "palladio", "library_s": "palladio, palladio.library"}
 
 
@@ -39,6 +39,9 @@ class Cold:
         small_first_s: the first call of a compiled kernel of next to nothing, importing LLVM included.
         small_again_s: the same in a second process.
         compiled_call_s: one call of a prepared compiled kernel of next to nothing.
+        two_rows_s, two_tensor_rows_s: a call of `gmm` with 2 rows, 8 groups of 64×64, in NumPy arrays and in tensors.
+        torch_two_rows_s: the same in PyTorch's grouped product.
+        new_rows_s: what the first call of `gmm` with a new number of rows takes longer than the second, the median.
     """
 
     import_s: float
@@ -53,6 +56,10 @@ class Cold:
     small_first_s: float = 0.0
     small_again_s: float = 0.0
     compiled_call_s: float = 0.0
+    two_rows_s: float = 0.0
+    two_tensor_rows_s: float = 0.0
+    torch_two_rows_s: float = 0.0
+    new_rows_s: float = 0.0
 
     @property
     def failures(self) -> list[str]:
@@ -83,7 +90,7 @@ def measure(processes: int = 5) -> Cold:
 
 def _run(settings: dict[str, str]) -> dict[str, Any]:
     """What several fresh processes found, one for each thing that happens once in a process."""
-    run = _started(settings, "-m", "benchmarks.cold")
+    run = _started(settings, "-m", "benchmarks.cold") | _started(settings, "-m", "benchmarks.cold", CALLS)
     for name, modules in IMPORTS.items():
         program = f"import time; t = time.perf_counter(); import {modules}; print(time.perf_counter() - t)"
         run[name] = _started(settings, "-c", program)
@@ -176,7 +183,48 @@ def _small_process() -> dict[str, float]:
     return {"first_s": first_s, "call_s": (time.perf_counter() - start) / calls}
 
 
-PROCESSES: dict[str, Callable[[], Any]] = {"": _process, COMPILED: _compiled_process, SMALL: _small_process}
+def _calls_process() -> dict[str, float]:
+    import numpy as np
+    import torch
+
+    from benchmarks.inputs import normal
+    from palladio.library import gmm
+
+    def median(call: Callable[[], Any], calls: int = 300) -> float:
+        seconds = []
+        for _ in range(9):
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            seconds.append((time.perf_counter() - start) / calls)
+        return statistics.median(seconds)
+
+    (lhs, rhs), sizes = normal((2, 64), (8, 64, 64)), np.array([1, 0, 0, 1, 0, 0, 0, 0], np.int32)
+    x, y, counts = (torch.from_numpy(array) for array in (lhs, rhs, sizes))
+    ends = counts.cumsum(0, dtype=torch.int32)
+    found = {
+        "two_rows_s": median(lambda: gmm(lhs, rhs, sizes)),
+        "two_tensor_rows_s": median(lambda: gmm(x, y, counts)),
+        "torch_two_rows_s": median(lambda: torch.nn.functional.grouped_mm(x, y, offs=ends)),
+    }
+    many, matrices = normal((2000, 512), (8, 512, 512))
+    longer = []
+    for m in (900, *range(100, 900, 23)):
+        seconds = []
+        for _ in range(4):
+            start = time.perf_counter()
+            gmm(many[:m], matrices, [m // 2, 0, 0, m - m // 2, 0, 0, 0, 0])
+            seconds.append(time.perf_counter() - start)
+        longer.append(seconds[0] - min(seconds[1:]))
+    return found | {"new_rows_s": statistics.median(longer[1:])}
+
+
+PROCESSES: dict[str, Callable[[], Any]] = {
+    "": _process,
+    COMPILED: _compiled_process,
+    SMALL: _small_process,
+    CALLS: _calls_process,
+}
 
 if __name__ == "__main__":
     print(json.dumps(PROCESSES["".join(sys.argv[1:])]()))

@@ -1,6 +1,6 @@
 """Compiled kernels beside PyTorch's: products of several kinds, and chains of element-by-element functions.
 
-The tiles are large: what stays packed, and where the loops are cut for the caches, is the compiler's work.
+The library chooses the tiles of its products.
 """
 
 from __future__ import annotations
@@ -20,11 +20,6 @@ from palladio.library import attention, gmm, matmul, softmax, tgmm
 Array = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
-TILING = (256, 1024, 512)
-SKEWED_TILING = (1024, 512, 256)
-TRANSPOSED_TILING = (inputs.M, 1024, 512)
-SKEWED_TRANSPOSED_TILING = (inputs.M, 256, 512)
-DENSE_TILING = (512, 2048, 512)
 ROWS = 16
 
 TOLERANCES = {np.dtype(np.float32): 1e-5, BFLOAT16: 4e-3}
@@ -62,16 +57,15 @@ def grouped(dtype: Any, skewed: bool, floor: float) -> Comparison:
     dtype = np.dtype(dtype)
     k = n = 512 if skewed else 1024
     lhs, rhs, sizes = _products(dtype, k, n, _skewed() if skewed else inputs.GROUP_SIZES)
-    tiling = SKEWED_TILING if skewed else TILING
     expected = _grouped_product(lhs, rhs, sizes)
     contenders = [
-        _compiled(lambda: gmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=tiling)),
+        _compiled(lambda: gmm(lhs, rhs, sizes, preferred_element_type=dtype)),
         torch_peers.loop_of_mm(lhs, rhs, _slices(sizes)),
         *torch_peers.grouped_mm(lhs, rhs, sizes),
     ]
     name = f"compiled gmm {dtype}, {inputs.M}×{k} by {len(sizes)} groups of {k}×{n}"
     operations = 2 * inputs.M * k * n
-    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, goal(BEST, floor))
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, goal(BEST, floor), str(dtype))
 
 
 def beside_jax(dtype: Any, floor: float) -> Comparison:
@@ -79,14 +73,13 @@ def beside_jax(dtype: Any, floor: float) -> Comparison:
     dtype = np.dtype(dtype)
     lhs, rhs, sizes = _products(dtype, 1024, 1024, inputs.GROUP_SIZES)
     contenders = [
-        _compiled(lambda: gmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=TILING)),
+        _compiled(lambda: gmm(lhs, rhs, sizes, preferred_element_type=dtype)),
         peers.ragged_dot(lhs, rhs, sizes, 7),
     ]
     name = f"compiled gmm {dtype}, the same, beside JAX"
     operations = 2 * inputs.M * 1024 * 1024
-    return Comparison(
-        name, contenders, _grouped_product(lhs, rhs, sizes), TOLERANCES[dtype], operations, goal(peers.RAGGED, floor)
-    )
+    expected, aim = _grouped_product(lhs, rhs, sizes), goal(peers.RAGGED, floor)
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, aim, str(dtype))
 
 
 def beside_megablox(floor: float) -> Comparison:
@@ -98,9 +91,8 @@ def beside_megablox(floor: float) -> Comparison:
         peers.megablox_gmm(lhs, rhs, sizes, tiles, 7),
     ]
     name, operations = "compiled gmm float32, the same, tiles 128³", 2 * inputs.M * 1024 * 1024
-    return Comparison(
-        name, contenders, _grouped_product(lhs, rhs, sizes), 1e-5, operations, goal(peers.MEGABLOX, floor)
-    )
+    expected, aim = _grouped_product(lhs, rhs, sizes), goal(peers.MEGABLOX, floor)
+    return Comparison(name, contenders, expected, 1e-5, operations, aim, "float32")
 
 
 def _grouped_product(lhs: Array, rhs: Array, sizes: Array) -> Array:
@@ -119,24 +111,25 @@ def transposed(dtype: Any, skewed: bool, floor: float) -> Comparison:
     lhs, rhs = (array.astype(dtype) for array in inputs.normal((k, inputs.M), (inputs.M, n)))
     slices = _slices(sizes)
     expected = np.stack([lhs[:, rows].astype(np.float64) @ rhs[rows].astype(np.float64) for rows in slices])
-    tiling = SKEWED_TRANSPOSED_TILING if skewed else TRANSPOSED_TILING
     contenders = [
-        _compiled(lambda: tgmm(lhs, rhs, sizes, preferred_element_type=dtype, tiling=tiling)),
+        _compiled(lambda: tgmm(lhs, rhs, sizes, preferred_element_type=dtype)),
         torch_peers.loop_of_transposed_mm(lhs, rhs, slices),
     ]
     name = f"compiled tgmm {dtype}, {k}×{inputs.M} by {inputs.M}×{n}, {len(sizes)} groups"
     operations = 2 * inputs.M * k * n
-    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, goal(torch_peers.LOOP, floor))
+    aim = goal(torch_peers.LOOP, floor)
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], operations, aim, str(dtype))
 
 
-def dense(dtype: Any, floor: float) -> Comparison:
+def dense(dtype: Any, sizes: tuple[int, int, int], floor: float) -> Comparison:
     """`matmul` beside `torch.mm`."""
-    dtype = np.dtype(dtype)
-    x, y = (array.astype(dtype) for array in inputs.normal((2048, 2048), (2048, 2048)))
+    dtype, (m, k, n) = np.dtype(dtype), sizes
+    x, y = (array.astype(dtype) for array in inputs.normal((m, k), (k, n)))
     expected = x.astype(np.float64) @ y.astype(np.float64)
-    contenders = [_compiled(lambda: matmul(x, y, tiling=DENSE_TILING)), torch_peers.mm(x, y)]
-    name = f"compiled matmul {dtype}, 2048³"
-    return Comparison(name, contenders, expected, TOLERANCES[dtype], 2 * 2048**3, goal(torch_peers.MM, floor))
+    contenders = [_compiled(lambda: matmul(x, y)), torch_peers.mm(x, y)]
+    name = f"compiled matmul {dtype}, " + (f"{m}³" if m == k == n else f"{m}×{k} by {k}×{n}")
+    aim = goal(torch_peers.MM, floor)
+    return Comparison(name, contenders, expected, TOLERANCES[dtype], 2 * m * k * n, aim, str(dtype))
 
 
 def _rms_norm_kernel(x_ref: Any, scale_ref: Any, out_ref: Any) -> None:
@@ -218,8 +211,13 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "compiled-tgmm-bf16": lambda: transposed(BFLOAT16, False, 1.0),
     "compiled-tgmm-skewed": lambda: transposed(np.float32, True, 1.3),
     "compiled-tgmm-skewed-bf16": lambda: transposed(BFLOAT16, True, 1.2),
-    "compiled-matmul": lambda: dense(np.float32, 1.10),
-    "compiled-matmul-bf16": lambda: dense(BFLOAT16, 1.03),
+    "compiled-matmul": lambda: dense(np.float32, (2048, 2048, 2048), 1.10),
+    "compiled-matmul-bf16": lambda: dense(BFLOAT16, (2048, 2048, 2048), 1.03),
+    **{
+        f"compiled-matmul-{name}{suffix}": (lambda sizes=sizes, dtype=dtype: dense(dtype, sizes, 1.0))
+        for name, sizes in {"512": (512, 512, 512), "1024": (1024, 1024, 1024), "row": (1, 4096, 4096)}.items()
+        for dtype, suffix in ((np.float32, ""), (BFLOAT16, "-bf16"))
+    },
     "compiled-softmax": lambda: softmaxed(1.15),
     "compiled-rms-norm": lambda: normalised(2.5),
     "compiled-gelu": lambda: activated(3.5),

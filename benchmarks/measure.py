@@ -59,6 +59,8 @@ class Comparison:
         name: what is computed.
         expected: the result in float64. A contender whose relative error norm is over `tolerance` is not timed.
         operations: floating-point operations of one call, 0 if that is not what it is about.
+        multiplied: the dtype of what the compiled product multiplies, "float32" or "bfloat16", to be compared with the
+            peak of the registers; empty if there is no such product.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Comparison:
     tolerance: float
     operations: int = 0
     floor: Floor | None = None
+    multiplied: str = ""
 
 
 @dataclass

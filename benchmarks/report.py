@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_info
 
+import palladio as pl
 from benchmarks.cold import IMPORT_LIMIT_S, PREPARE_LIMIT_S, Cold
 from benchmarks.inputs import GROUP_SIZES, SEED
 from benchmarks.measure import OURS, Outcome, Timing
+from benchmarks.peak import BFLOAT16, FLOAT32, peak
 
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
-HEADER = ("computed", "by", "time", "GFLOP/s", "speed-up", "floor", "error")
+HEADER = ("computed", "by", "time", "GFLOP/s", "of the peak", "speed-up", "floor", "error")
 COLD_HEADER = ("a fresh process", "measured", "limit")
 PACKAGES = ("numpy", "jax", "triton", "torch")
 
@@ -47,14 +49,17 @@ def _row(outcome: Outcome, timing: Timing) -> tuple[str, ...]:
     what = comparison.name if ours else ""
     if median is None:
         reason = f"wrong, error {timing.error:.1e}" if timing.wrong else f"missing: {contender.missing}"
-        return what, contender.name, reason, "", "", "", ""
+        return what, contender.name, reason, "", "", "", "", ""
     speed = f"{_digits(comparison.operations / median / 1e9)}" if comparison.operations else ""
+    of_peak = ""
+    if comparison.multiplied:
+        of_peak = f"{comparison.operations / median / peak(comparison.multiplied):.0%}"
     ratio, floor = outcome.ratio(timing), comparison.floor
     faster = "" if ours or ratio is None else f"{_digits(ratio)}×"
     least = ""
     if floor is not None and timing is outcome.judge:
         least = f"≥ {floor.ratio:g}×" if floor.held else f"goal {floor.ratio:g}×"
-    return what, contender.name, duration(median), speed, faster, least, f"{timing.error:.1e}"
+    return what, contender.name, duration(median), speed, of_peak, faster, least, f"{timing.error:.1e}"
 
 
 def cold_rows(cold: Cold) -> Rows:
@@ -72,6 +77,10 @@ def cold_rows(cold: Cold) -> Rows:
         ("compiled x + 1, f32[8, 128]: the first call, importing LLVM included", duration(cold.small_first_s), ""),
         ("the same in a second process", duration(cold.small_again_s), ""),
         ("compiled x + 1, f32[8, 128]: one prepared call", duration(cold.compiled_call_s), "goal < 15 µs"),
+        ("gmm of 2 rows, 8 groups of 64×64, NumPy arrays: one call", duration(cold.two_rows_s), "goal ≤ 25 µs"),
+        ("the same, tensors", duration(cold.two_tensor_rows_s), "goal ≤ 30 µs"),
+        ("the same, PyTorch's nn.functional.grouped_mm", duration(cold.torch_two_rows_s), ""),
+        ("gmm, a new number of rows: what the first call takes longer", duration(cold.new_rows_s), "goal ≤ 1 ms"),
     ]
 
 
@@ -81,8 +90,14 @@ def facts() -> list[str]:
     blas = [f"{each['internal_api']} {each['version']}" for each in threadpool_info() if each["user_api"] == "blas"]
     threads = max((each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"), default=1)
     packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
+    host = pl.processor()
+    caches = " / ".join(f"{size >> 10} KiB" for size in host.cache_bytes)
+    peaks = [_digits(peak(dtype) / 1e9) for dtype in (FLOAT32, BFLOAT16)]
     return [
-        f"{_processor()}, {cores} cores, {platform.system()}, Python {platform.python_version()}",
+        f"{_processor()} ({host.name}), {cores} cores, {platform.system()}, Python {platform.python_version()}",
+        f"vectors of {8 * host.vector_bytes} bits, caches of {caches}; the peak of the registers on {host.threads} "
+        f"threads: {peaks[0]} GFLOP/s in float32 and {peaks[1]} in bfloat16, measured in this run by a loop that "
+        "touches no memory",
         f"{packages}, BLAS {', '.join(sorted(set(blas))) or 'unknown'} with up to {threads} threads "
         "(one for the products of tiles)",
         f"inputs: standard normal (seed {SEED}); rows of the groups {', '.join(map(str, GROUP_SIZES))}",

@@ -49,15 +49,20 @@ def tensor(array: Array) -> Any:
     return torch.from_numpy(array)
 
 
-def loop_of_mm(lhs: Array, rhs: Array, slices: Sequence[slice]) -> Contender:
-    """One product for each group: `dtype[m, n]` from `dtype[m, k]`, `dtype[g, k, n]`."""
+def loop_of_mm(lhs: Array, rhs: Array, slices: Sequence[slice], groups: Sequence[int] | Array = ()) -> Contender:
+    """One product for each group: `dtype[m, n]` from `dtype[m, k]`, `dtype[g, k, n]`.
+
+    Args:
+        groups: the groups that the rows are of, all of them by default.
+    """
 
     def make() -> Callable[[], Any]:
         import torch
 
         x, y = tensor(lhs), tensor(rhs)
         out = torch.empty(x.shape[0], y.shape[2], dtype=x.dtype)
-        parts = [(x[rows], matrix, out[rows]) for rows, matrix in zip(slices, y, strict=True)]
+        matrices = [y[group] for group in groups] if len(groups) else y
+        parts = [(x[rows], matrix, out[rows]) for rows, matrix in zip(slices, matrices, strict=True)]
 
         def run() -> Any:
             for rows, matrix, target in parts:

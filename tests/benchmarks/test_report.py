@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from benchmarks import measure, report
+from benchmarks import measure, report, routed
 from benchmarks.cold import Cold
 from benchmarks.measure import OURS, Comparison, Contender, Floor, Outcome, Timing
+from benchmarks.peak import peak
 
 COLD = Cold(
     import_s=0.2, library_s=0.25, prepare_s=0.02, prepared_first=1, prepared_second=0, first_s=0.5, second_s=0.4
@@ -22,9 +24,16 @@ def outcome(ours, peer, floor=20.0, missing="", held=True):
 
 def test_a_row_for_each_contender_with_medians_speed_and_ratio():
     assert report.rows([outcome([0.4, 0.5, 9.0], [12.0, 11.0, 10.0])]) == [
-        ("product", OURS, "500 ms", "4.00", "", "", "1.0e-07"),
-        ("", "Peer", "11.0 s", "0.18", "22.0×", "≥ 20×", "2.0e-07"),
+        ("product", OURS, "500 ms", "4.00", "", "", "", "1.0e-07"),
+        ("", "Peer", "11.0 s", "0.18", "", "22.0×", "≥ 20×", "2.0e-07"),
     ]
+
+
+def test_a_product_is_compared_with_what_the_registers_multiply_at_most(monkeypatch):
+    monkeypatch.setattr(report, "peak", {"float32": 8e9}.__getitem__)
+    found = outcome([0.5], [1.0])
+    product = Outcome(replace(found.comparison, multiplied="float32"), found.timings)
+    assert [row[4] for row in report.rows([product])] == ["50%", "25%"]
 
 
 def test_a_missing_peer_stands_in_the_table_and_fails_its_floor():
@@ -42,7 +51,7 @@ def test_a_goal_that_is_not_reached_is_said_and_fails_nothing():
     short = outcome([0.5], [9.0], held=False)
     assert short.failures == []
     assert short.shortfall == "product: 18.00 times as fast as Peer, the goal is 20"
-    assert report.rows([short])[1][5] == "goal 20×"
+    assert report.rows([short])[1][6] == "goal 20×"
     assert outcome([0.5], [11.0], held=False).shortfall is None
 
 
@@ -53,7 +62,7 @@ def test_a_floor_may_speak_of_the_best_peer():
     floor = Floor(measure.BEST, 20)
     found = Outcome(replace(first.comparison, floor=floor), [*first.timings, faster, missing])
     assert found.failures == ["product: 18.0 times as fast as the best of them, must be 20"]
-    assert [row[5] for row in report.rows([found])] == ["", "", "≥ 20×", ""]
+    assert [row[6] for row in report.rows([found])] == ["", "", "≥ 20×", ""]
     goal = Outcome(replace(first.comparison, floor=replace(floor, held=False)), found.timings)
     assert goal.shortfall == "product: 18.00 times as fast as Other, the goal is 20"
     alone = Outcome(found.comparison, [first.timings[0], missing])
@@ -111,7 +120,7 @@ def test_a_count_that_sees_no_first_preparation_proves_nothing_of_the_second():
 
 def test_markdown_goes_between_the_markers_and_nothing_else_changes():
     text = report.markdown([outcome([0.5], [11.0])], COLD)
-    assert "| product | Palladio | 500 ms | 4.00 |  |  | 1.0e-07 |" in text.splitlines()
+    assert "| product | Palladio | 500 ms | 4.00 |  |  |  | 1.0e-07 |" in text.splitlines()
     assert "| import palladio, NumPy included | 200 ms | < 300 ms |" in text.splitlines()
     assert "| gmm: checking, tracing, preparing | 20.0 ms | < 100 ms |" in text.splitlines()
     page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
@@ -129,3 +138,42 @@ def test_a_page_without_markers_is_refused(page):
 )
 def test_durations_have_three_digits(seconds, text):
     assert report.duration(seconds) == text
+
+
+def cell(name, ours, peer):
+    found = outcome([ours], [peer])
+    return Outcome(replace(found.comparison, name=name, floor=Floor("Peer", 1, False)), found.timings)
+
+
+def test_the_geometric_mean_of_the_experts_cells_has_a_goal_for_each_dtype():
+    cells = [
+        cell("gmm float32, Mixtral's experts, 1 token", 1.0, 1.0),
+        cell("gmm float32, DeepSeek's experts, 1 token", 1.0, 1.44),
+        cell("gmm bfloat16, Mixtral's experts, 1 token", 1.0, 1.2),
+        cell("gmm float32, another product", 1.0, 9.0),
+    ]
+    assert routed.short_means(cells) == [
+        "experts in float32: 1.20 times as fast in the geometric mean, the goal is 1.3"
+    ]
+    assert routed.short_means([]) == []
+
+
+def test_experts_are_chosen_by_popularity_and_each_token_has_different_ones():
+    model = routed.MODELS["qwen3"]
+    assert all(routed.counts(model, tokens, 0).sum() == tokens * model.top for tokens in (1, 16, 4096))
+    assert routed.counts(model, 1, 0).max() == 1
+    many = routed.counts(model, 4096, 0)
+    assert many.max() > 3 * many.mean() and not (many == routed.counts(model, 4096, 1)).all()
+
+
+def test_a_cell_of_the_experts_is_checked_against_float64_for_every_contender():
+    model = routed.Experts("some experts", 6, 32, 16, 2)
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        found = measure.run(routed.routed(model, 5, dtype))
+        assert [each.wrong for each in found.timings] == [False] * 4
+        assert all(each.median for each in found.timings if not each.contender.missing)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_peak_is_that_of_vectors(dtype):
+    assert peak(dtype) > 1e9
