@@ -20,6 +20,7 @@ from palladio.array.on_card import all_on_card, card_of
 from palladio.array.on_card import library_of as library_on_card
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
+from palladio.base.knobs import thread_count
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.staged import CALLS, owned
 from palladio.driver.executors import choose, follows_arrays
@@ -49,7 +50,7 @@ class Ahead:
         results: Sequence[ArrayType],
         structure: trees.Structure,
         growing: Sequence[int],
-        own_rows: Sequence[int] = (),
+        own_rows: Sequence[Sequence[int]] = (),
     ) -> None:
         self._run = run
         self._captured = list(captured)
@@ -63,10 +64,11 @@ class Ahead:
         self._short = None if short is None or captured or self._result is None else short(self._types)
         self._on_card = short is not None
         self._first_rows = None if self._result is None else getattr(run, "first_rows", None)  # without copies
-        self._own_rows = tuple(own_rows)
+        self._own_rows = {n: number for number, positions in enumerate(own_rows) for n in positions}
+        self._first_own = min(self._own_rows.values(), default=0)
         made = getattr(run, "own_rows", None) if own_rows and self._result is not None and not captured else None
-        # By whether the result has as many rows as these arrays.
-        self._in_place = [made and made(self._own_rows, has_rows) for has_rows in (False, True)]
+        # By whether the result has fewer rows too.
+        self._in_place = [made and made(tuple(self._own_rows), has_rows) for has_rows in (False, True)]
 
     def __call__(self, *arrays: Any, out: Any = None, rows: int | None = None) -> Any:
         """The result of the function on arrays.
@@ -76,8 +78,8 @@ class Ahead:
                 the rows by default, is filled up with zeros. On the CPU it is not copied for that, if the function is
                 one kernel whose parallel steps each have a block of rows.
             out: an array for the result, as in a call of `pallas_call`. It is returned.
-            rows: how many rows of the result are wanted, all by default. Arrays whose own rows alone are accessed have
-                as many.
+            rows: how many rows of the result are wanted, all by default. The first of the arrays whose own rows alone
+                are accessed have as many.
 
         Raises:
             PalladioTypeError, PalladioValueError: arrays that it was not staged for; `out` or `rows` for several
@@ -169,32 +171,34 @@ class Ahead:
         """True if arrays of fewer rows are used as they are, by the promise with which the function was staged.
 
         Args:
-            has_rows: the result has as many.
+            has_rows: the result has fewer too.
         """
         return self._in_place[has_rows] is not None
 
     def _run_in_place(self, in_place: Callable[..., Any], arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
         """The result of arrays of as many rows as they have."""
-        values, library, given = [], "numpy", rows
+        values, library, counts = [], "numpy", {0: rows}
         for n, (value, (shape, dtype)) in enumerate(zip(arrays, self._known, strict=True)):
             array = value
             if type(value) is not np.ndarray:
                 library = library_of(value) if library == "numpy" else library
                 array = np.asarray(to_numpy(value, self._names[n]))
-            if n in self._own_rows and array.ndim:
-                given = len(array) if given is None else given
-                fits = len(array) == given <= shape[0] and array.shape[1:] == shape[1:]
+            number = self._own_rows.get(n)
+            if number is not None and array.ndim:
+                if counts.get(number) is None:
+                    counts[number] = len(array)
+                fits = len(array) == counts[number] <= shape[0] and array.shape[1:] == shape[1:]
             else:
                 fits = array.shape == shape
             if not fits or array.dtype != dtype:
                 raise _other(array, self._types[n], self._names[n])
             values.append(array)
-        buffers, count = None, 0 if given is None else given
+        buffers = None
         if out is not None:
             result: Any = self._result
             wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
             buffers = checked_buffers(out, ONE_RESULT, [wanted], values, ())
-        (found,) = in_place(values, count, buffers)
+        (found,) = in_place(values, rows or 0, buffers, counts[self._first_own] or 0)
         if out is not None:
             return out
         return found if library == "numpy" else from_numpy(found, library)
@@ -266,7 +270,8 @@ def forget_calls() -> None:
 
 
 class KeptCalls:
-    """Calls by the keys that a function makes of its arguments, apart for each executor and kind of checks.
+    """Calls by the keys that a function makes of its arguments, apart for each executor, number of threads, which
+    tiles may depend on, and kind of checks.
 
     The one that was kept first makes room for one more than `capacity`. Safe from many threads.
     """
@@ -295,14 +300,15 @@ class KeptCalls:
             return None
         with at_call():
             executor = choose(interpret, arrays)
-        return self._calls.get((key, executor.key, chosen_checks(), limits_enabled()))
+        return self._calls.get((key, executor.key, thread_count(), chosen_checks(), limits_enabled()))
 
     def keep(self, key: Hashable, call: Any, interpret: Any = None, arrays: Sequence[Any] = ()) -> None:
         """Keep a call under a key; `interpret` and `arrays` as in `find`."""
         with self._lock:
             if len(self._calls) >= self.capacity:
                 self._calls.pop(next(iter(self._calls)))
-            self._calls[key, choose(interpret, arrays).key, chosen_checks(), limits_enabled()] = call
+            executor = choose(interpret, arrays)
+            self._calls[key, executor.key, thread_count(), chosen_checks(), limits_enabled()] = call
 
     def on_card(self, key: Hashable, arrays: Sequence[Any], out: Any = None) -> Any:
         """The result of a call on arrays of a GPU that was kept by `keep_on_card`; None if there is none for these.

@@ -113,7 +113,7 @@ class Jitted:
         self,
         *args: Any,
         growing: Sequence[int] | None = None,
-        own_rows: Sequence[int] = (),
+        own_rows: Sequence[Sequence[int]] = (),
         made_of: Hashable = None,
     ) -> Ahead:
         """The function staged for arrays of these shapes and dtypes, without static arguments.
@@ -124,9 +124,10 @@ class Jitted:
             args: arrays, or a `ShapeDtypeStruct` for each.
             growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
             own_rows: unsafe. The numbers of those whose rows the compiled kernel accesses only up to a number that
-                another argument tells it, as it does those of its result, all of which it writes. The CPU then runs it
-                on arrays of that number of rows without copies. This is not checked: a kernel that accesses other rows
-                reads or overwrites other memory.
+                another argument tells it, in one sequence those that have equally many. The CPU then runs it on arrays
+                of that number of rows without copies. A call that names `rows` has a result of as many rows, all of
+                which the kernel writes and no others; the arrays of the first sequence have as many. This is not
+                checked: a kernel that accesses other rows reads or overwrites other memory.
             made_of: all that the function depends on besides its arguments and Palladio itself: plain values, dtypes,
                 classes, and tuples and dataclasses of them. With it, an executor of a GPU keeps a function that is one
                 kernel on disk, and another process takes it from there without tracing anything. The function's own

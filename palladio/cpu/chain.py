@@ -107,14 +107,14 @@ class Chain:
         return self.run(values, results)
 
     def own_rows(self, positions: Sequence[int], written: bool) -> Callable[..., Sequence[Any]] | None:
-        """The program as a function of arrays, their number of rows, and arrays for its results or None.
+        """The program as a function of arrays, the rows of its results, arrays for these or None, and a weight.
 
         It accesses only the rows that these arrays have, fewer than their types say, which its author answers for.
         None if it might copy whole blocks of them.
 
         Args:
             positions: of the inputs that have fewer rows.
-            written: the results have as many too, and each of them is written.
+            written: the results have fewer too, and each of them is written.
         """
         results = range(self.given - len(self.types), self.given) if written else ()
         blocks = [
@@ -126,11 +126,11 @@ class Chain:
         if not blocks or any(access != "view" for access in blocks):
             return None
 
-        def run(values: Sequence[Any], rows: int, out: Sequence[Any] | None = None) -> Sequence[Any]:
+        def run(values: Sequence[Any], rows: int, out: Sequence[Any] | None, weight: int) -> Sequence[Any]:
             types = [ArrayType((rows, *type.shape[1:]), type.dtype) if written else type for type in self.types]
             aligned = out is not None and all(array.flags.aligned for array in out)
             results = out if out is not None and aligned else [output(type) for type in types]
-            self.run(values, results, rows, not written)
+            self.run(values, results, weight, not written)
             if out is None or aligned:
                 return results
             for target, result in zip(out, results, strict=True):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from palladio.library.attention import attention
 from palladio.library.experts import moe_mlp, moe_mlp_vjp
-from palladio.library.grouped_matmul import gmm, gmm_vjp, make_group_metadata, tgmm
+from palladio.library.grouped_matmul import gmm, gmm_vjp, tgmm
+from palladio.library.kernels.grouped import make_group_metadata
 from palladio.library.matmul import matmul
 from palladio.library.rms_norm import rms_norm
 from palladio.library.softmax import softmax

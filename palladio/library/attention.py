@@ -201,7 +201,9 @@ def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _any_sizes(q: Any, k: Any, v: Any, scale: float, causal: bool, interpret: Any, out: Any) -> Any:
+def _any_sizes(
+    q: Any, k: Any, v: Any, blocks: tuple[int | None, int | None], scale: float, causal: bool, interpret: Any, out: Any
+) -> Any:
     """`attention` by a kernel that serves other numbers of heads, queries and keys too.
 
     Heads and keys are those of the arrays, up to the next power of two; queries are filled up to a number that few
@@ -209,12 +211,13 @@ def _any_sizes(q: Any, k: Any, v: Any, scale: float, causal: bool, interpret: An
 
     Args:
         q, k, v: `dtype[heads, m, d]`, `dtype[heads, n, d]` and `dtype[heads, n, e]`, of NumPy or PyTorch.
+        blocks: the queries and the keys of a block, as far as the caller chose them.
         out: `dtype[heads, m, e]`, or None.
     """
     (heads, m, d), n, e = q.shape, int(k.shape[1]), int(v.shape[2])
     most = rows_together(m, d * q.dtype.itemsize)
-    rows, columns = attention_blocks(_power(heads), most, max(d, e))
-    rows, columns = min(rows, most), min(columns, _power(n + 1) // 2)
+    chosen = attention_blocks(_power(heads), most, max(d, e))
+    rows, columns = min(blocks[0] or chosen[0], most), min(blocks[1] or chosen[1], _fewest_keys(n))
     most = pl.cdiv(most, rows) * rows
     sizes = _power(heads), most, _power(heads) * _power(n), d, e, dtype_of(q)
     ragged = n % columns != 0
@@ -228,6 +231,11 @@ def _any_sizes(q: Any, k: Any, v: Any, scale: float, causal: bool, interpret: An
     if out is not None:
         return stored(found, out)
     return found.copy() if isinstance(found, np.ndarray) else found.contiguous()
+
+
+def _fewest_keys(n: int) -> int:
+    """A power of two that no number of keys is below which shares its kernel with n keys."""
+    return _power(n + 1) // 2
 
 
 def _require_blocks(block_q: Any, block_k: Any) -> None:
@@ -308,9 +316,9 @@ def attention(
     heads, e = int(q.shape[0]), values[-1]
     flat = None if out is None else reshaped(out, shape, (heads, m, e))
     scale, causal = d**-0.5 if scale is None else require_number(scale, "scale"), bool(causal)
-    by_default = block_q is None and block_k is None and _KEPT.usable and not pl.is_on_gpu(q)
-    if by_default and all(isinstance(x, np.ndarray) or hasattr(x, "new_zeros") for x in (q, k, v)):
-        found = _any_sizes(q, k, v, scale, causal, interpret, flat)
+    several = _KEPT.usable and not pl.is_on_gpu(q) and (block_k is None or block_k <= _fewest_keys(n))
+    if several and all(isinstance(x, np.ndarray) or hasattr(x, "new_zeros") for x in (q, k, v)):
+        found = _any_sizes(q, k, v, (block_q, block_k), scale, causal, interpret, flat)
         return found.reshape(shape) if out is None else out
     chosen = attention_blocks(heads, m, max(d, e))
     rows, columns = min(block_q or chosen[0], m), min(block_k or chosen[1], n)

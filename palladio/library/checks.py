@@ -142,15 +142,40 @@ def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
 def rows_for(m: int, size: int, tiling: Any) -> int:
     """The number of rows that a product of m rows is compiled for, m itself where it is several parts.
 
-    Tiles that the caller chose are for the rows that there are.
-
     Args:
         size: the bytes of a row that is copied.
     """
-    if tiling is not None or m <= 4:
+    if m <= 4:
         return m
+    if tiling is not None:
+        rows = tiled_rows(m, tiling[0])
+        return rows if rows * size <= STAGED_BYTES else m
     rows = staged_rows(m)
     return rows if rows == LEAST_STAGED_ROWS or rows * size <= STAGED_BYTES else m
+
+
+def tiled_rows(m: int, tm: Any) -> int:
+    """The number of rows that a product of m rows is compiled for with tiles of tm rows that its caller chose.
+
+    As many tiles, or an eighth more where there are many; of one tile, as many rows or a few more.
+    """
+    if not isinstance(tm, int) or tm < 1:  # an error that is found later
+        return m
+    if m <= tm:
+        step = max(LEAST_STAGED_ROWS, (1 << (m - 1).bit_length()) // 16)
+        return min(tm, pl.cdiv(m, step) * step)
+    tiles = pl.cdiv(m, tm)
+    step = max(1, (1 << (tiles - 1).bit_length()) // 16)
+    return pl.cdiv(tiles, step) * step * tm
+
+
+def rows_of_tiles(m: int, n: int, size: int) -> int:
+    """The number of rows that the tiles of a grouped product of m rows and n columns are chosen for.
+
+    Args:
+        size: the bytes of a row that is copied, as far as rows are.
+    """
+    return staged_rows(m) if min(m, n) > 4 else rows_for(m, size, None)
 
 
 def rows_together(m: int, size: int) -> int:
@@ -213,7 +238,7 @@ def call_key(
 
     Args:
         summed: the rows are those that are summed over: `[k, m]` times `[m, n]`.
-        filled: fewer rows than it is staged for, which fill up a copy, are another product.
+        filled: fewer rows than it is staged for, which fill up a copy, are another product, unless tiles are given.
         rows: how many rows it is staged for, where that is decided.
     """
     if callable(tiling) or pl.is_on_gpu(lhs):
@@ -223,7 +248,7 @@ def call_key(
             rows = rows_summed(lhs, rhs, tiling) if summed else rows_for(lhs.shape[0], row_bytes(lhs), tiling)
         fixed = (lhs.shape[0], rhs.shape[1]) if summed else (lhs.shape[1], *rhs.shape)
         kinds = type(lhs), type(rhs), lhs.dtype, rhs.dtype
-        fewer = filled and lhs.shape[0] < rows
+        fewer = filled and tiling is None and lhs.shape[0] < rows
         key = kinds, rows, fewer, fixed, len(group_sizes), dtype, tiling, options
         hash(key)
     except (AttributeError, IndexError, TypeError, ValueError, pl.PalladioError):

@@ -43,7 +43,8 @@ from palladio.library.expert_kernels import (
     matrix_gradient_call,
     up_call,
 )
-from palladio.library.grouped_matmul import ANY_ROWS, make_group_metadata
+from palladio.library.grouped_matmul import ANY_ROWS
+from palladio.library.kernels.grouped import make_group_metadata
 from palladio.library.namesakes import on_hopper
 from palladio.library.tilings import gmm_tiling, tgmm_tiling
 

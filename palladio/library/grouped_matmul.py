@@ -1,11 +1,7 @@
 """Grouped matrix product, the heart of mixture-of-experts models: rows sorted by group, one matrix for each group.
 
-    gmm:   out[rows of g] = lhs[rows of g] @ rhs[g]
-    tgmm:  out[g] = lhs[:, rows of g] @ rhs[rows of g]
-
-The kernels walk over the tiles of rows that a group has a part in; a tile that several groups share is visited once
-for each of them. Which tile and group a step works on is computed beforehand and prefetched as scalars
-(`make_group_metadata`). The scheme is that of MegaBlocks (Gale et al., 2022, arXiv:2211.15841).
+gmm:   out[rows of g] = lhs[rows of g] @ rhs[g]
+tgmm:  out[g] = lhs[:, rows of g] @ rhs[rows of g]
 """
 
 from __future__ import annotations
@@ -19,14 +15,11 @@ import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
-import palladio.tpu as pltpu
-from palladio import lax
 from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     FORWARD,
     LEFT_GRADIENT,
     RIGHT_GRADIENT,
-    Tile,
     Tiling,
     call_key,
     described,
@@ -39,23 +32,23 @@ from palladio.library.checks import (
     kept_calls,
     one_tiling,
     require_array,
-    require_count,
     require_existing,
     require_interpret,
     result_dtype,
     row_bytes,
     rows_for,
+    rows_of_tiles,
     rows_summed,
     stored,
     sum_dtype,
     tile_for,
     zeros,
 )
+from palladio.library.kernels.grouped import Problem, gmm_product, tgmm_product
 from palladio.library.namesakes import on_hopper, require_hint
 from palladio.library.tilings import gmm_tiling, tgmm_tiling, tuned
 
 Array = Any
-GroupMetadata = tuple[Array, Array, Array]
 
 _GMM, _TGMM = kept_calls(), kept_calls()
 _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32"
@@ -70,53 +63,11 @@ LEAST_SUMMED_ROWS = 1 << 10
 MOST_VECTORS = 4
 """Products of so few rows or columns go through all of the other operand, whichever rows a group has."""
 
+LEAST_TILES = 64
+"""The number of tiles of rows that a product of any number up to this one is staged for."""
 
-@pl.checked_call
-def make_group_metadata(
-    *,
-    group_sizes: Array,
-    m: int,
-    tm: int,
-    start_group: Any = 0,
-    num_nonzero_groups: int | None = None,
-    visit_empty_groups: bool = True,
-) -> tuple[GroupMetadata, Array]:
-    """Which group and which tile of rows each step of a grouped product works on.
-
-    Args:
-        group_sizes: `i32[g]`, the number of rows of each group, in order.
-        m: the number of rows; the sizes sum to at most m.
-        tm: the number of rows of a tile; it need not divide m.
-        start_group, num_nonzero_groups: only these groups are visited; all by default.
-        visit_empty_groups: whether a group without rows gets one step, to write a zero result.
-
-    Returns:
-        `(group_offsets: i32[g + 1], group_ids: i32[s], m_tile_ids: i32[s]), num_steps: i32[]` with
-        s = cdiv(m, tm) + g - 1: the first row of each group, and the end of the last; then the group and the tile of
-        each step, of which only the first `num_steps` entries count.
-
-    Raises:
-        PalladioTypeError: group sizes that are not a vector of integers.
-        PalladioValueError: sizes that are negative or sum past m, or m or tm that is not positive.
-    """
-    tiles_m = pl.cdiv(require_count(m, "m"), require_count(tm, "tm"))
-    sizes = group_sizes_of(group_sizes, m)
-    groups = sizes.shape[0]
-    count = groups if num_nonzero_groups is None else num_nonzero_groups
-    ends = jnp.cumsum(sizes)
-    starts = ends - sizes
-    group_offsets = jnp.concatenate([jnp.zeros((1,), jnp.int32), ends])
-    first_tile = starts // tm
-    tiles = jnp.where(sizes == 0, int(visit_empty_groups), (ends + (tm - 1)) // tm - first_tile)
-    group = jnp.arange(groups)
-    tiles = jnp.where((group >= start_group) & (group < start_group + count), tiles, 0).astype(jnp.int32)
-    last_step = jnp.cumsum(tiles)
-    step = jnp.arange(tiles_m + groups - 1)
-    group_ids = jnp.sum((step[:, None] >= last_step[None, :]).astype(jnp.int32), axis=1)
-    group_ids = jnp.minimum(group_ids, groups - 1)
-    within = step - jnp.take(last_step - tiles, group_ids)
-    m_tile_ids = jnp.clip(jnp.take(first_tile, group_ids) + within, 0, tiles_m - 1)
-    return (group_offsets, group_ids.astype(jnp.int32), m_tile_ids.astype(jnp.int32)), last_step[-1]
+LEAST_GROUPS, MOST_GROUPS = 8, 1024
+"""Products of several groups are staged for a power of two from the first of these; of more groups, for these alone."""
 
 
 @pl.checked_call
@@ -207,13 +158,13 @@ def _gmm_of_grid(
         return gmm(*one_zero, sizes, dtype, tiling, offset, existing_out, interpret=interpret, out=out)
     existing = () if existing_out is None else (existing_out,)
 
-    def problem(rows: int) -> _Problem:
+    def problem(rows: int) -> Problem:
         model = functools.partial(gmm_tiling, groups=groups)
         tile = tile_for(tiling, FORWARD, rows, k, n, tuned(model, "gmm", lhs, rhs, groups, transpose_rhs))
-        return _Problem(rows, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
+        return Problem(rows, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
 
     if key is None or not _GMM.usable:
-        product = _gmm(problem(m), transpose_rhs, require_interpret(interpret))
+        product = gmm_product(problem(m), transpose_rhs, require_interpret(interpret))
         return stored(product(sizes, offset, np.array(m, np.int32), lhs=lhs, rhs=rhs, existing_out=existing_out), out)
 
     def product_of(rows: int) -> Any:
@@ -221,12 +172,12 @@ def _gmm_of_grid(
         found = _GMM.find(key, interpret)
         if found is None:
             types = (described(lhs, rows), described(rhs), *(described(array, rows) for array in existing))
-            product = _gmm(problem(rows), transpose_rhs, require_interpret(interpret))
+            product = gmm_product(problem(rows), transpose_rhs, require_interpret(interpret))
             found = product.ahead(sizes, offset, _ZERO, *types)
             _GMM.keep(key, found, interpret)
         return found
 
-    rows = rows_for(m, row_bytes(lhs), tiling)
+    rows = m if tiling is not None else rows_of_tiles(m, n, row_bytes(lhs))
     found = _of_any_rows(problem(rows), transpose_rhs, interpret, (sizes, offset, lhs, rhs))
     if found is not None:
         _GMM.keep(key, found, interpret)
@@ -282,30 +233,67 @@ def _by_rows(
     return product(sizes, offset, np.array(m, np.int32), *arrays, out=out, rows=m)
 
 
-def _of_any_rows(problem: _Problem, transpose: bool, interpret: Any, operands: Sequence[Any]) -> Any:
-    """The staged product of any number of rows, if there is one; it has the tile of a problem.
+def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Sequence[Any]) -> Any:
+    """The staged product of any number of rows and groups, if there is one; it has the tile of a problem.
 
-    On the CPU a kernel whose tile has all rows touches only those of groups: its arrays may have any number of them.
+    On the CPU a kernel touches only the rows of groups, and the matrices of groups that have rows: its arrays may have
+    any number of them.
 
     Args:
         operands: what it is staged for, the left and the right operand last.
     """
     tm, tk, tn = problem.tile
-    if problem.existing or tm < problem.m or tk < problem.k or min(problem.m, tn) <= MOST_VECTORS:
+    if problem.existing or tk < problem.k or min(problem.m, tm, tn) <= MOST_VECTORS:
         return None
     if pl.chosen_executor(interpret) != "cpu":
         return None
-    rows = max(ANY_ROWS, 1 << (problem.m - 1).bit_length())
-    problem = replace(problem, m=rows, tile=(rows, tk, tn))
     sizes, offset, lhs, rhs = operands
-    key = problem, transpose, len(sizes), lhs.dtype, rhs.dtype
+    groups = _staged_groups(problem.groups, len(sizes))
+    if tm >= problem.m:
+        tm = rows = max(ANY_ROWS, _power_of_two(problem.m))
+    else:
+        rows = tm * max(LEAST_TILES, _power_of_two(pl.cdiv(problem.m, tm)))
+    problem = replace(problem, m=rows, groups=groups, tile=(tm, tk, tn))
+    key = problem, transpose, max(groups, len(sizes)), lhs.dtype, rhs.dtype
     found = _GMM.find(key, interpret)
     if found is None:
-        product = _gmm(problem, transpose, require_interpret(interpret))
-        arrays = described(lhs, rows), described(rhs)
-        found = product.ahead(sizes, offset, _ZERO, *arrays, own_rows=(3,))
+        product = gmm_product(problem, transpose, require_interpret(interpret))
+        arrays = described(lhs, rows), described(rhs, groups)
+        found = product.ahead(_filled(sizes, groups), offset, _ZERO, *arrays, own_rows=((3,), (4,)))
         _GMM.keep(key, found, interpret)
-    return found if found.is_in_place(has_rows=True) else None
+    return _of_groups(found, groups, len(sizes)) if found.is_in_place(has_rows=True) else None
+
+
+def _power_of_two(count: int) -> int:
+    """The least one that is not smaller."""
+    return 1 << (count - 1).bit_length()
+
+
+def _staged_groups(groups: int, total: int) -> int:
+    """The number of groups that a product of this many is staged for: one of several groups serves fewer too.
+
+    Args:
+        total: the number of group sizes. With an offset there are more of them than groups.
+    """
+    if groups != total or groups == 1 or groups > MOST_GROUPS:
+        return groups
+    return max(LEAST_GROUPS, _power_of_two(groups))
+
+
+def _filled(sizes: Array, groups: int) -> Array:
+    """The sizes of some groups, and of further ones without rows."""
+    if len(sizes) >= groups:
+        return sizes
+    whole = np.zeros(groups, np.int32)
+    whole[: len(sizes)] = sizes
+    return whole
+
+
+def _of_groups(product: Any, groups: int, own: int) -> Any:
+    """A product that is staged for some groups, as one of fewer."""
+    if own >= groups:
+        return product
+    return lambda sizes, *arrays, **more: product(_filled(sizes, groups), *arrays, **more)
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:
@@ -346,133 +334,6 @@ def _product_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, in
     if groups == 0:
         raise fail(pl.PalladioValueError, "at least one matrix is needed", argument="rhs", got=tuple(rhs.shape))
     return m, k, n, groups
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """The problem that a kernel is made for. Sizes and tile are along m, k and n."""
-
-    m: int
-    k: int
-    n: int
-    groups: int
-    tile: Tile
-    dtype: Any
-    sum_dtype: Any
-    existing: bool
-
-    @property
-    def cost(self) -> pl.CostEstimate:
-        """The operations of a product in which every row has a group, and the bytes of what goes in and comes out."""
-        elements = self.m * self.k + self.groups * self.k * self.n + self.m * self.n
-        return pl.CostEstimate(2 * self.m * self.k * self.n, 0, elements * self.dtype.itemsize)
-
-
-@functools.cache
-def _gmm(problem: _Problem, transpose: bool, interpret: Any) -> Any:
-    """The product with all that goes before it as one program, a function of sizes, offset, rows and arrays."""
-
-    def product(
-        group_sizes: Array, group_offset: Array, rows: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
-    ) -> Array:
-        existing = () if existing_out is None else (existing_out,)
-        # Rows before and after the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
-        metadata, steps = make_group_metadata(
-            group_sizes=_with_rest(group_sizes, group_offset, problem.groups, rows),
-            m=problem.m,
-            tm=problem.tile[0],
-            visit_empty_groups=False,
-        )
-        return _gmm_call(problem, transpose, steps)(*metadata, lhs, rhs, *existing)
-
-    return pl.jit(product, interpret=interpret)
-
-
-def _tile_of(several: bool, step: Any, m_tile_ids: Any) -> Any:
-    """The tile of rows of a step, where there are several."""
-    return m_tile_ids[step] if several else 0
-
-
-def _gmm_call(problem: _Problem, transpose: bool, steps: Array) -> Any:
-    m, k, n, groups, (tm, tk, tn) = problem.m, problem.k, problem.n, problem.groups, problem.tile
-    tiles_k = pl.cdiv(k, tk)
-
-    tile_of = functools.partial(_tile_of, tm < m)
-
-    def rows_of(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Array:
-        row, group = tile_of(step, m_tile_ids) * tm + jnp.arange(tm), group_ids[step]
-        return ((row >= offsets[group]) & (row < offsets[group + 1]))[:, None]
-
-    def product(lhs: Any, rhs: Any, depth: Any, dtype: Any) -> Array:
-        x, y = _inside(lhs[...], k, depth * tk, 1), _inside(rhs[...], k, depth * tk, 1 if transpose else 0)
-        return jnp.dot(x, y.T if transpose else y, preferred_element_type=dtype)
-
-    def whole(offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any, *rest: Any) -> None:
-        out, step = rest[-1], pl.program_id(1)
-        group = group_ids[step]
-        active = (group >= 1) & (group <= groups)
-        prefetched = step, offsets, group_ids, m_tile_ids
-
-        @pl.when(active)
-        def multiply() -> None:
-            found = product(lhs, rhs, 0, problem.sum_dtype).astype(out.dtype)
-            out[...] = jnp.where(rows_of(*prefetched), found, out[...])
-
-        if not problem.existing:
-
-            @pl.when(~active)
-            def clear() -> None:
-                out[...] = jnp.where(rows_of(*prefetched), 0, out[...])
-
-    def in_parts(offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any, *rest: Any) -> None:
-        *_, out, total = rest
-        step, depth = pl.program_id(1), pl.program_id(2)
-        group = group_ids[step]
-        active = (group >= 1) & (group <= groups)
-
-        @pl.when(depth == 0)
-        def start() -> None:
-            total[...] = jnp.zeros_like(total)
-
-        @pl.when(active)
-        def multiply() -> None:
-            total[...] += product(lhs, rhs, depth, total.dtype)
-
-        @pl.when((depth == tiles_k - 1) & active if problem.existing else depth == tiles_k - 1)
-        def finish() -> None:
-            chosen = rows_of(step, offsets, group_ids, m_tile_ids)
-            out[...] = jnp.where(chosen, total[...].astype(out.dtype), out[...])
-
-    def rhs_block(i: Any, step: Any, depth: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
-        group = jnp.clip(group_ids[step] - 1, 0, groups - 1)
-        return (group, i, depth) if transpose else (group, depth, i)
-
-    def lhs_block(i: Any, step: Any, depth: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
-        return tile_of(step, m_tile_ids), depth
-
-    def out_block(i: Any, step: Any, depth: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Any:
-        return tile_of(step, m_tile_ids), i
-
-    out_spec = pl.BlockSpec((tm, tn), out_block)
-    in_specs = [
-        pl.BlockSpec((tm, tk), lhs_block),
-        pl.BlockSpec((None, tn, tk) if transpose else (None, tk, tn), rhs_block),
-    ]
-    return pl.pallas_call(
-        whole if tiles_k == 1 else in_parts,
-        pl.ShapeDtypeStruct((m, n), problem.dtype),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=3,
-            grid=(pl.cdiv(n, tn), steps, tiles_k),
-            in_specs=[*in_specs, *([out_spec] if problem.existing else [])],
-            out_specs=out_spec,
-            scratch_shapes=[pltpu.VMEM((tm, tn), problem.sum_dtype)] if tiles_k > 1 else [],
-        ),
-        input_output_aliases={5: 0} if problem.existing else {},
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary", "arbitrary")),
-        cost_estimate=problem.cost,
-        name="gmm",
-    )
 
 
 @pl.checked_call
@@ -523,8 +384,7 @@ def tgmm(
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
     kept = _TGMM.find((key, _in_place(lhs, rhs, interpret)), interpret) if key is not None else None
     if kept is not None:
-        left = lhs.T if kept.is_in_place(has_rows=False) else lhs
-        return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, left, rhs, out=out)
+        return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs, rhs, out)
     further = {"group_offset": group_offset, "existing_out": existing_out, "interpret": interpret, "out": out}
     if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
         sizes = _sizes_beside(group_sizes, lhs, rhs.shape[0])
@@ -549,23 +409,45 @@ def tgmm(
         # No rows at all are one row of no group.
         lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
         return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret, out=out)
-    problem = _Problem(columns, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
+    problem = Problem(columns, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
     if not usable:
-        product = _tgmm(problem, False, require_interpret(interpret))
-        return stored(product(sizes, offset, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
+        product = tgmm_product(problem, False, require_interpret(interpret))
+        count = np.array(groups, np.int32)
+        return stored(product(sizes, offset, count, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
     kept = _staged_tgmm(key, problem, interpret, (sizes, offset, lhs, rhs))
-    return kept(sizes, offset, lhs.T if kept.is_in_place(has_rows=False) else lhs, rhs, out=out)
+    return kept(sizes, offset, lhs, rhs, out)
 
 
-def _staged_tgmm(key: Any, problem: _Problem, interpret: Any, operands: Sequence[Any]) -> Any:
+@dataclass(frozen=True)
+class _Sum:
+    """A staged `tgmm`, which takes the transpose of its left operand where both operands are used as they are.
+
+    Fields:
+        staged: for how many groups it is.
+    """
+
+    product: Any
+    groups: int
+    staged: int
+    in_place: bool
+
+    def __call__(self, sizes: Array, offset: Array, lhs: Array, rhs: Array, out: Array | None) -> Array:
+        count = np.array(self.groups, np.int32)
+        if not self.in_place:
+            return self.product(sizes, offset, count, lhs, rhs, out=out)
+        return self.product(_filled(sizes, self.staged), offset, count, lhs.T, rhs, out=out, rows=self.groups)
+
+
+def _staged_tgmm(key: Any, problem: Problem, interpret: Any, operands: Sequence[Any]) -> _Sum:
     """The staged product, which is kept under a key."""
     sizes, offset, lhs, rhs = operands
     in_place = _in_place(lhs, rhs, interpret)
     kept = _tgmm_in_place(problem, interpret, operands) if in_place else None
     if kept is None:
         left = pl.ShapeDtypeStruct((problem.k, problem.m), dtype_of(lhs))
-        product = _tgmm(problem, False, require_interpret(interpret))
-        kept = product.ahead(sizes, offset, left, described(rhs, problem.m), growing=(0, 0, 1, 0))
+        product = tgmm_product(problem, False, require_interpret(interpret))
+        arrays = sizes, offset, _ZERO, left, described(rhs, problem.m)
+        kept = _Sum(product.ahead(*arrays, growing=(0, 0, 0, 1, 0)), problem.groups, problem.groups, False)
     _TGMM.keep((key, in_place), kept, interpret)
     return kept
 
@@ -584,128 +466,27 @@ def _in_place(lhs: Array, rhs: Array, interpret: Any) -> bool:
     return hasattr(lhs, "new_empty") and lhs.T.is_contiguous()
 
 
-def _tgmm_in_place(problem: _Problem, interpret: Any, operands: Sequence[Any]) -> Any:
-    """`tgmm` of the transpose of its left operand, of any number of rows up to a power of two; None if there is none.
+def _tgmm_in_place(problem: Problem, interpret: Any, operands: Sequence[Any]) -> _Sum | None:
+    """`tgmm` of the transpose of its left operand, of any number of groups and of rows up to a power of two; None if
+    there is none.
 
     On the CPU a kernel whose tile has all rows touches only those of groups: its arrays may have any number of them.
     """
     tm, tk, tn = problem.tile
     if tm < problem.m or min(tk, tn) <= MOST_VECTORS:
         return None
-    rows = max(LEAST_SUMMED_ROWS, 1 << (problem.m - 1).bit_length())
-    problem = replace(problem, m=rows, tile=(rows, tk, tn))
     sizes, offset, lhs, rhs = operands
-    key = problem, len(sizes), lhs.dtype, rhs.dtype
+    rows, groups = max(LEAST_SUMMED_ROWS, _power_of_two(problem.m)), _staged_groups(problem.groups, len(sizes))
+    whole = replace(problem, m=rows, groups=groups, tile=(rows, tk, tn))
+    key = whole, lhs.dtype, rhs.dtype
     found = _TGMM.find(key, interpret)
     if found is None:
         left = pl.ShapeDtypeStruct((rows, problem.k), dtype_of(lhs))
-        product = _tgmm(problem, True, require_interpret(interpret))
-        found = product.ahead(sizes, offset, left, described(rhs, rows), own_rows=(2, 3))
+        product = tgmm_product(whole, True, require_interpret(interpret))
+        arrays = _filled(sizes, groups), offset, _ZERO, left, described(rhs, rows)
+        found = product.ahead(*arrays, own_rows=((), (3, 4)))
         _TGMM.keep(key, found, interpret)
-    return found if found.is_in_place(has_rows=False) else None
-
-
-@functools.cache
-def _tgmm(problem: _Problem, by_rows: bool, interpret: Any) -> Any:
-    """The product with all that goes before it as one program, a function of sizes, offset and arrays.
-
-    Args:
-        by_rows: it takes the transpose of the left operand.
-    """
-
-    def product(
-        group_sizes: Array, group_offset: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
-    ) -> Array:
-        existing = () if existing_out is None else (existing_out,)
-        metadata, steps = make_group_metadata(
-            group_sizes=group_sizes,
-            m=problem.m,
-            tm=problem.tile[0],
-            start_group=group_offset,
-            num_nonzero_groups=problem.groups,
-            visit_empty_groups=True,
-        )
-        return _tgmm_call(problem, by_rows, steps)(*metadata, jnp.stack([group_offset, steps]), lhs, rhs, *existing)
-
-    return pl.jit(product, interpret=interpret)
-
-
-def _tgmm_call(problem: _Problem, by_rows: bool, steps: Array) -> Any:
-    k, n, groups, (tm, tk, tn) = problem.k, problem.n, problem.groups, problem.tile
-    tiles_m = pl.cdiv(problem.m, tm)
-    axis = 0 if by_rows else 1
-
-    def tile_of(step: Any, m_tile_ids: Any) -> Any:
-        return m_tile_ids[step] if tiles_m > 1 else 0
-
-    def product(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any) -> Array:
-        group, first = group_ids[step], tile_of(step, m_tile_ids) * tm
-        low, high = offsets[group], offsets[group + 1]
-        # Both sides: rows of other groups may hold NaN or infinity, and zero times those is NaN. One mask
-        # for both would be kept in memory, of all rows of the tile in each step, so it is computed in two ways.
-        row, line = (first + jnp.expand_dims(jnp.arange(tm), 1 - each) for each in (axis, 0))
-        x = jnp.where((row >= low) & (row < high), lhs[...], 0)
-        y = jnp.where((low <= line) & (high > line), rhs[...], 0)
-        summed = ((axis,), (0,)), ((), ())
-        return lax.dot_general(x, y, summed, preferred_element_type=problem.sum_dtype)
-
-    def whole(
-        offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
-    ) -> None:
-        *before, out = rest
-        found = product(pl.program_id(2), offsets, group_ids, m_tile_ids, lhs, rhs)
-        out[...] = (found + before[0][...].astype(found.dtype) if problem.existing else found).astype(out.dtype)
-
-    def in_parts(
-        offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
-    ) -> None:
-        *before, out, total = rest
-        step, last = pl.program_id(2), first_and_steps[1] - 1
-        group = group_ids[step]
-        starts = (step == 0) | (group != group_ids[jnp.maximum(step - 1, 0)])
-        ends = (step == last) | (group != group_ids[jnp.minimum(step + 1, last)])
-
-        @pl.when(starts)
-        def start() -> None:
-            total[...] = jnp.zeros_like(total)
-
-        @pl.when(offsets[group] < offsets[group + 1])
-        def multiply() -> None:
-            total[...] += product(step, offsets, group_ids, m_tile_ids, lhs, rhs)
-
-        @pl.when(ends)
-        def finish() -> None:
-            found = total[...] + before[0][...].astype(total.dtype) if problem.existing else total[...]
-            out[...] = found.astype(out.dtype)
-
-    def out_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any) -> Any:
-        return group_ids[step] - first[0], j, i
-
-    def lhs_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any) -> Any:
-        place = tile_of(step, m_tile_ids), j
-        return place if by_rows else place[::-1]
-
-    def rhs_block(i: Any, j: Any, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, first: Any) -> Any:
-        return tile_of(step, m_tile_ids), i
-
-    out_spec = pl.BlockSpec((None, tk, tn), out_block)
-    in_specs = [pl.BlockSpec((tm, tk) if by_rows else (tk, tm), lhs_block), pl.BlockSpec((tm, tn), rhs_block)]
-    # A group whose rows are all in one tile is one step.
-    return pl.pallas_call(
-        whole if tiles_m == 1 else in_parts,
-        pl.ShapeDtypeStruct((groups, k, n), problem.dtype),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=4,
-            grid=(pl.cdiv(n, tn), pl.cdiv(k, tk), steps),
-            in_specs=[*in_specs, *([out_spec] if problem.existing else [])],
-            out_specs=out_spec,
-            scratch_shapes=[pltpu.VMEM((tk, tn), problem.sum_dtype)] if tiles_m > 1 else [],
-        ),
-        input_output_aliases={6: 0} if problem.existing else {},
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
-        cost_estimate=problem.cost,
-        name="tgmm",
-    )
+    return _Sum(found, problem.groups, groups, True) if found.is_in_place(has_rows=True) else None
 
 
 @pl.checked_call
@@ -767,20 +548,3 @@ def gmm_vjp(
         return grad_lhs, grad_rhs
 
     return out, pullback
-
-
-def _inside(tile: Any, extent: int, start: Any, axis: int) -> Any:
-    """A tile with zeros past the end of an axis of the array, where the elements are not numbers."""
-    size = tile.shape[axis]
-    if extent % size == 0:
-        return tile
-    shape = (-1, 1) if axis == 0 else (1, -1)
-    return jnp.where(jnp.reshape(jnp.arange(size) < extent - start, shape), tile, 0)
-
-
-def _with_rest(sizes: Array, offset: Array, groups: int, m: Array) -> Array:
-    """The sizes of: everything before the groups of rhs, those groups, and everything after them up to row m."""
-    before = jnp.sum(jnp.where(jnp.arange(sizes.shape[0]) < offset, sizes, 0))
-    own = jnp.take(sizes, offset + jnp.arange(groups), mode="clip") if groups != sizes.shape[0] else sizes
-    after = m - jnp.sum(own) - before
-    return jnp.concatenate([jnp.reshape(before, (1,)), own, jnp.reshape(after, (1,))]).astype(jnp.int32)

@@ -92,25 +92,32 @@ def matmul(
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
     viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
-    if usable and tiling is None and viewed and is_group(m, rows, tile):
-        _KEPT.keep(key, _as_group(preferred_element_type, interpret), interpret)
-        return gmm(x, y[None], [m], preferred_element_type, interpret=interpret, out=out)
+    if usable and viewed and (is_group(m, rows, tile) if tiling is None else _is_tiled_group(m, k, n, tile)):
+        _KEPT.keep(key, _as_group(preferred_element_type, tiling, interpret), interpret)
+        return gmm(x, y[None], [m], preferred_element_type, tiling, interpret=interpret, out=out)
     if usable and tiling is None:
         parts, whole = in_parts(m, (x, y), n, dtype, out)
         for part, _ in parts:
             matmul(x[part], y, preferred_element_type=preferred_element_type, interpret=interpret, out=whole[part])
         if parts:
             return whole if out is None else out
-    call = _call(rows, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret))
     if not usable:
+        call = _call(rows, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret))
         return stored(call(x, y), out)
+    kept = staged(described(x, rows), described(y), tile, dtype, interpret)
+    _KEPT.keep(key, kept, interpret)
+    return kept(x, y, out=out, rows=m)
+
+
+def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None) -> Any:
+    """The product in tiles, staged for operands of these shapes and dtypes."""
+    (m, k), n = x.shape, y.shape[1]
+    call = _call(m, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret))
 
     def product(x: Any, y: Any) -> Any:
         return call(x, y)
 
-    kept = pl.jit(product, interpret=interpret).ahead(described(x, rows), described(y))
-    _KEPT.keep(key, kept, interpret)
-    return kept(x, y, out=out, rows=m)
+    return pl.jit(product, interpret=interpret).ahead(x, y)
 
 
 def is_group(m: int, rows: int, tile: Tile) -> bool:
@@ -118,14 +125,24 @@ def is_group(m: int, rows: int, tile: Tile) -> bool:
     return 4 < m <= LEAST_STAGED_ROWS or m < rows == tile[0]
 
 
-def _as_group(dtype: Any, interpret: Any) -> Callable[..., Any]:
+def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:
+    """True if m rows in tiles that the caller chose are computed as one group, whose kernel serves all numbers of rows.
+
+    Its rows are not spread over the threads: either one tile has all of them, or there are enough tiles of columns.
+    """
+    tm, tk, tn = tile
+    spread = tk == k and min(tm, tn) > 4 and pl.cdiv(n, tn) >= pl.processor().threads
+    return m > 4 and (tm >= m or spread)
+
+
+def _as_group(dtype: Any, tiling: Any, interpret: Any) -> Callable[..., Any]:
     """The product as that of one group, whose rows are counted when the kernel runs.
 
     Rows that fill up a copy are not computed, and a few rows do not pack the matrix.
     """
 
     def product(x: Any, y: Any, out: Any, rows: int) -> Any:
-        return gmm(x, y[None], [rows], dtype, interpret=interpret, out=out)
+        return gmm(x, y[None], [rows], dtype, tiling, interpret=interpret, out=out)
 
     return product
 

@@ -98,12 +98,12 @@ def rms_norm(
     rows = x.reshape((-1, shape[-1]))
     flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
     epsilon = require_number(epsilon, "epsilon")
-    if block_rows is None and _KEPT.usable and not pl.is_on_gpu(x):
+    if _KEPT.usable and not pl.is_on_gpu(x):
 
         def call_of(whole: tuple[int, int], size: int) -> Any:
             return _rms_norm_call(whole, dtype_of(x), size, epsilon, require_interpret(interpret))
 
-        call = staged(_KEPT, epsilon, call_of, rows, (weight,), interpret)
+        call = staged(_KEPT, epsilon, call_of, rows, (weight,), interpret, block_rows)
         result = call(rows, weight, out=flat, rows=rows.shape[0])
     else:
         size = block_rows or rows_of_block(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)

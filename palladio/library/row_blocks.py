@@ -29,8 +29,9 @@ def staged(
     rows: Any,
     others: Sequence[Any],
     interpret: Any,
+    block_rows: int | None = None,
 ) -> Any:
-    """The kernel for a power of two of rows, which serves all fewer ones.
+    """The kernel for a power of two of rows, or of blocks that the caller chose, which serves all fewer ones.
 
     Args:
         kept: where it is kept.
@@ -38,13 +39,16 @@ def staged(
         call_of: makes it, from the shape of the matrix and the rows of a block.
         rows: the matrix.
         others: the further operands, the same for all rows.
+        block_rows: the rows of a block, if the caller chose them.
     """
     m, n = rows.shape
     most, dtype = 1 << (m - 1).bit_length(), dtype_of(rows)
-    key = most, n, dtype, options, tuple(map(dtype_of, others))
+    if block_rows is not None and block_rows < m:
+        most = block_rows << (pl.cdiv(m, block_rows) - 1).bit_length()
+    key = most, n, dtype, options, tuple(map(dtype_of, others)), block_rows
     found = kept.find(key, interpret)
     if found is None:
-        call = call_of((most, n), rows_of_block(most, n, dtype.itemsize))
+        call = call_of((most, n), min(block_rows or rows_of_block(most, n, dtype.itemsize), most))
 
         def of_rows(*arrays: Any) -> Any:
             return call(*arrays)

@@ -82,12 +82,13 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
         return stored(zeros(shape, dtype_of(x), x), out)
     rows = x.reshape((-1, shape[-1]))
     flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
-    if block_rows is None and _KEPT.usable and not pl.is_on_gpu(x):
+    if _KEPT.usable and not pl.is_on_gpu(x):
 
         def call_of(whole: tuple[int, int], size: int) -> Any:
             return _softmax_call(whole, dtype_of(x), size, require_interpret(interpret))
 
-        found = staged(_KEPT, None, call_of, rows, (), interpret)(rows, out=flat, rows=rows.shape[0])
+        kept = staged(_KEPT, None, call_of, rows, (), interpret, block_rows)
+        found = kept(rows, out=flat, rows=rows.shape[0])
     else:
         size = block_rows or rows_of_block(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)
         call = _softmax_call(rows.shape, dtype_of(x), min(size, rows.shape[0]), interpret)

@@ -18,13 +18,15 @@ from palladio.library.checks import (
     forget_calls,
     group_sizes_of,
     require_array,
+    result_dtype,
     row_bytes,
     row_parts,
     rows_for,
+    rows_of_tiles,
     rows_summed,
 )
 from palladio.library.grouped_matmul import gmm, tgmm
-from palladio.library.matmul import is_group, matmul
+from palladio.library.matmul import is_group, matmul, staged
 from palladio.library.tilings import (
     LEAST_TILE_ROWS,
     PAIR_COLUMNS,
@@ -189,16 +191,23 @@ def _matmul(lhs: Array, rhs: Array, sizes: None, transpose: bool) -> Iterator[_P
         x, y = _normal(lhs, rows, k), _normal(rhs, k, n)
         tilings = _candidates(model, _rows(rows, model[0]), _columns(n, model[2]))
 
-        def run(tiling: Tile, x: Any = x, y: Any = y) -> object:
-            return matmul(x, y, tiling=tiling)
+        product = functools.cache(functools.partial(_staged_matmul, x, y))
+
+        def run(tiling: Tile, x: Any = x, y: Any = y, product: Any = product) -> object:
+            return product(tiling)(x, y)
 
         yield _Problem(tuning_key("matmul", lhs, rhs), (rows, k, n), tilings, run)
+
+
+def _staged_matmul(x: Array, y: Array, tiling: Tile) -> Any:
+    """The kernel that `matmul` runs where a tiling is the one that it chose."""
+    return staged(x, y, tiling, result_dtype(None, x, y))
 
 
 def _gmm(lhs: Array, rhs: Array, sizes: Any, transpose: bool) -> Iterator[_Problem]:
     (m, k), (groups, n) = lhs.shape, (rhs.shape[0], int(rhs.shape[1 if transpose else 2]))
     matrices = _normal(rhs, *rhs.shape)
-    for rows in _parts(m, lhs):
+    for rows in [rows_of_tiles(m, n, row_bytes(lhs))] if min(m, n) > 4 else _parts(m, lhs):
         model = gmm_tiling(rows, k, n, groups)
         x, mine = _normal(lhs, rows, k), _scaled(sizes, m, rows)
         # The model's rows alone: the few rows of a group in one of two tiles would be summed in another order.

@@ -25,7 +25,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.cpu import engine
+from palladio.cpu import chain, engine
 from palladio.cpu.runtime import host, memory
 from palladio.library import gmm, tgmm
 from palladio.types.types import ArrayType
@@ -169,7 +169,7 @@ class Guarded(memory.Pool):
 def run_all() -> None:
     """Run every kernel with its arrays on either side of such pages."""
     pool = engine.POOL = Guarded()
-    engine.output = pool.output
+    engine.output = chain.output = pool.output
     rng = np.random.default_rng(0)
     for kernel, shapes, shape, dtype, options in [*products(), *others()]:
         name = getattr(kernel, "func", kernel).__name__
@@ -183,23 +183,28 @@ def run_all() -> None:
                 array[...] = values
             results.append(call(*given).tobytes())
         assert results[0] == results[1]
-    for behind, dtype, (k, n) in itertools.product((True, False), FLOATS[::2], ((24, 20), (24, 4), (3, 20))):
-        run_products_of_any_rows(rng, behind, np.dtype(dtype), k, n)
+    for pool.behind, dtype in itertools.product((True, False), FLOATS[::2]):
+        for k, n in ((24, 20), (24, 4), (3, 20)):
+            run_products_of_any_rows(rng, pool.behind, np.dtype(dtype), k, n, None)
+        for tiling in ((8, 24, 10), (16, 12, 20)):  # tiles of some rows, and parts of the summed axis
+            run_products_of_any_rows(rng, pool.behind, np.dtype(dtype), 24, 20, tiling)
 
 
-def run_products_of_any_rows(rng: np.random.Generator, behind: bool, dtype: Any, k: int, n: int) -> None:
-    """Run products that one compiled kernel computes for all numbers of rows."""
+def run_products_of_any_rows(rng: np.random.Generator, behind: bool, dtype: Any, k: int, n: int, tiling: Any) -> None:
+    """Run products that one compiled kernel computes for all numbers of rows and groups."""
     for m in (5, 16, 33):
-        print("gmm, tgmm", dtype, (m, k, n), "behind" if behind else "in front", flush=True)
+        print("gmm, tgmm", dtype, (m, k, n), tiling, "behind" if behind else "in front", flush=True)
         x, y, out, matrices = (guarded(shape, dtype, behind) for shape in ((m, k), (m, n), (m, n), (2, k, n)))
         for array in (x, y, matrices):
             array[...] = rng.standard_normal(array.shape).astype(dtype)
         sizes, every = [m - 4, 3], slice(0, m - 1)
-        gmm(x, matrices, sizes, interpret="cpu", out=out)
+        gmm(x, matrices, sizes, tiling=tiling, interpret="cpu", out=out)
         groups = slice(0, m - 4), slice(m - 4, m - 1)
         wanted = [x[group].astype(float) @ each.astype(float) for group, each in zip(groups, matrices, strict=True)]
         np.testing.assert_allclose(out[every].astype(float), np.concatenate(wanted), rtol=0.02, atol=0.05)
         assert (out[-1] == 0).all()
+        if tiling is not None:
+            continue
         wanted = [x[group].T.astype(float) @ y[group].astype(float) for group in groups]
         np.testing.assert_allclose(tgmm(x.T, y, sizes, interpret="cpu").astype(float), wanted, rtol=0.02, atol=0.05)
 

@@ -82,9 +82,24 @@ def test_arrays_of_the_caller_are_neither_read_nor_written() -> None:
 
 
 def test_each_part_of_a_large_product_is_tuned(last_is_fastest: None) -> None:
-    lhs = pl.ShapeDtypeStruct((5000, 1024), np.float32)
-    rhs = pl.ShapeDtypeStruct((2, 1024, 32), np.float32)
-    assert [each.sizes for each in tune(gmm, lhs, rhs, [5000, 0])] == [(4096, 1024, 32), (1024, 1024, 32)]
+    x, y = pl.ShapeDtypeStruct((5000, 1024), np.float32), pl.ShapeDtypeStruct((1024, 32), np.float32)
+    assert [each.sizes for each in tune(matmul, x, y)] == [(4096, 1024, 32), (1024, 1024, 32)]
+
+
+def test_a_large_product_of_groups_is_one_part_and_uses_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, last_is_fastest: None
+) -> None:
+    lhs, rhs = normal(0, 1100, 1024), normal(1, 2, 1024, 64)
+    (found,) = tune(gmm, lhs, rhs, [1100, 0])
+    assert found.sizes == (1280, 1024, 64) and found.tiling != found.model
+    used: list[Any] = []
+    kernels = sys.modules["palladio.library.kernels.grouped"]
+    original = kernels._gmm_call
+    monkeypatch.setattr(kernels, "_gmm_call", lambda problem, *more: used.append(problem) or original(problem, *more))
+    with pl.executor("cpu"):
+        gmm(lhs[:1090], rhs, [1000, 90])
+    assert [problem.tile[2] for problem in used] in ([], [found.tiling[2]])
+    assert tilings.tuned(tilings.gmm_tiling, "gmm", lhs, rhs, 2, False)(1280, 1024, 64) == found.tiling
 
 
 @pytest.mark.parametrize(

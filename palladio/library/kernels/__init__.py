@@ -1,0 +1,1 @@
+"""The kernels behind functions of the library that have several forms."""
