@@ -41,7 +41,8 @@ class Cold:
         compiled_call_s: one call of a prepared compiled kernel of next to nothing.
         two_rows_s, two_tensor_rows_s: a call of `gmm` with 2 rows, 8 groups of 64×64, in NumPy arrays and in tensors.
         torch_two_rows_s: the same in PyTorch's grouped product.
-        new_rows_s: what the first call of `gmm` with a new number of rows takes longer than the second, the median.
+        new_rows_s: what the first call of `gmm` with a new number of rows takes longer than the second of one row fewer,
+            the median of some pairs.
     """
 
     import_s: float
@@ -208,15 +209,18 @@ def _calls_process() -> dict[str, float]:
         "torch_two_rows_s": median(lambda: torch.nn.functional.grouped_mm(x, y, offs=ends)),
     }
     many, matrices = normal((2000, 512), (8, 512, 512))
+
+    def timed(m: int) -> float:
+        start = time.perf_counter()
+        gmm(many[:m], matrices, [m // 2, 0, 0, m - m // 2, 0, 0, 0, 0])
+        return time.perf_counter() - start
+
+    timed(2000)
     longer = []
-    for m in (900, *range(100, 900, 23)):
-        seconds = []
-        for _ in range(4):
-            start = time.perf_counter()
-            gmm(many[:m], matrices, [m // 2, 0, 0, m - m // 2, 0, 0, 0, 0])
-            seconds.append(time.perf_counter() - start)
-        longer.append(seconds[0] - min(seconds[1:]))
-    return found | {"new_rows_s": statistics.median(longer[1:])}
+    for m in range(100, 1900, 37):
+        second = [timed(m), timed(m)][1]
+        longer.append(timed(m + 1) - second)
+    return found | {"new_rows_s": statistics.median(longer)}
 
 
 PROCESSES: dict[str, Callable[[], Any]] = {

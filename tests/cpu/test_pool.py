@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import palladio as pl
 from palladio.cpu.runtime import memory
 
 
@@ -66,3 +69,44 @@ def test_the_environment_says_how_much_is_kept(monkeypatch: pytest.MonkeyPatch, 
         pool.give(memory.aligned(1 << 20))
     pool.trim()
     assert pool.kept == kept
+
+
+def test_a_result_of_fewer_rows_takes_the_block_of_one_that_is_gone() -> None:
+    pool = memory.Pool()
+    first = np.asarray(memory.Lease(pool, 5 << 20))
+    address = first.ctypes.data
+    del first
+    for size in (5 << 20, (5 << 20) - 4096, 4 << 20, 3 << 20):
+        block = np.asarray(memory.Lease(pool, size))
+        assert (block.ctypes.data, block.nbytes) == (address, size)
+        del block
+    assert np.asarray(memory.Lease(pool, 2 << 20)).ctypes.data != address  # more than twice as large
+    assert pool.kept == (5 << 20) + (2 << 20)
+
+
+def test_blocks_are_at_most_a_quarter_larger_than_what_they_hold() -> None:
+    classes = {memory.size_class(size) for size in range(1 << 18, 1 << 20, 1000)}
+    assert len(classes) <= 9 and all(size % 4096 == 0 for size in classes)
+    assert all(size <= memory.size_class(size) <= 5 * size / 4 for size in range(1 << 18, 1 << 20, 999))
+    assert memory.size_class(1) == 1
+
+
+def test_a_kernel_of_fewer_rows_writes_to_the_memory_of_the_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "POOL", memory.Pool())
+
+    def doubled(rows: int) -> np.ndarray[Any, Any]:
+        block = pl.BlockSpec((8, 1024), lambda i: (i, 0))
+        out = pl.ShapeDtypeStruct((rows, 1024), np.float32)
+        call = pl.pallas_call(
+            lambda x, out: out.__setitem__(..., x[...] * 2),
+            out,
+            grid=(rows // 8,),
+            in_specs=[block],
+            out_specs=block,
+            interpret="cpu",
+        )
+        return call(np.ones((rows, 1024), np.float32))
+
+    address = doubled(160).ctypes.data
+    again = doubled(136)
+    assert again.ctypes.data == address and again.shape == (136, 1024) and (again == 2).all()

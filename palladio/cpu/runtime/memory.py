@@ -69,6 +69,12 @@ def aligned(size: int) -> Array:
     return whole[start : start + size]
 
 
+def size_class(size: int) -> int:
+    """The bytes of the blocks that hold some bytes, if blocks have four sizes up to each power of two."""
+    step = max(1, (1 << (size - 1).bit_length()) // 8)
+    return -(-size // step) * step
+
+
 class Pool:
     """Blocks of memory by size; those of the sizes least recently asked for make room for others.
 
@@ -110,6 +116,20 @@ class Pool:
         except IndexError:
             return aligned(size)
 
+    def take_fitting(self, size: int) -> Array:
+        """A block of a size or more: a free one of up to about twice the size, or else a fresh one.
+
+        Results differ in size where the number of their rows does. Pages that are there already cost nothing, fresh
+        ones more than many kernels.
+        """
+        own = larger = size_class(size)
+        while larger <= 2 * own:
+            try:
+                return (self.blocks(own) if larger == own else self.free[larger]).pop()
+            except (IndexError, KeyError):
+                larger = size_class(larger + 1)
+        return aligned(own)
+
     def give(self, block: Array) -> None:
         """A block that is no longer used."""
         self.blocks(block.nbytes).append(block)
@@ -137,9 +157,9 @@ class Lease:
     __slots__ = ("__array_interface__", "__del__")
 
     def __init__(self, pool: Pool, size: int) -> None:
-        block = pool.take(size)
-        self.__array_interface__ = block.__array_interface__
-        self.__del__ = functools.partial(pool.blocks(size).append, block)
+        block = pool.take_fitting(size)
+        self.__array_interface__ = block.__array_interface__ | {"shape": (size,)}
+        self.__del__ = functools.partial(pool.blocks(block.nbytes).append, block)
 
 
 POOL = Pool()
