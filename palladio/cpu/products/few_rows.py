@@ -13,7 +13,7 @@ from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
 from palladio.cpu.emit.scope import Scope
-from palladio.cpu.products.gemv import ROWS, Gemv
+from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
 from palladio.cpu.products.product import Element, PackSource
 from palladio.types import dtypes
@@ -73,7 +73,7 @@ class FewRows(Gemv):
         elif self.across is not None:
             with e.loop(0, count) as n:
                 fill(e, self.sums_from(n, 1), 0)
-            for first, stop, steps in cut(self.depth, ROWS):
+            for first, stop, steps in cut(self.depth, STEPS):
                 with e.loop(first, stop, steps) as k:
                     for _ in self.some(count):
                         self.add_rows(self.across, k, steps)

@@ -27,8 +27,11 @@ ROWS = 4
 CHAINS = 8
 """Sums that do not wait for each other, at most."""
 
-AHEAD = 64
-"""The prefetch distance, in rows."""
+STEPS = 8
+"""Rows across the summed axis that are added at a time. Each sum is loaded and stored once for them."""
+
+AHEAD = 12
+"""The prefetch distance, in rows: some KiB, of which the first cache still has all when their turn comes."""
 
 
 class Gemv:
