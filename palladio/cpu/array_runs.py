@@ -28,7 +28,7 @@ Function = Callable[..., Sequence[Any]]
 SMALL = 1 << 16
 """Elements of an array that is computed sooner than many a function of NumPy begins."""
 
-FEW, MANY = 4, 100
+FEW, MANY = 4, 128
 """Of fewer equations, and of more, none are compiled: what it takes is not worth it."""
 
 

@@ -17,6 +17,9 @@ import palladio.tpu as pltpu
 from palladio import lax
 from palladio.library.checks import Tile, group_sizes_of, require_count
 
+COMPARED = 1 << 16
+"""Comparisons at a time, so few that a compiler computes them with all that is around them."""
+
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
 
@@ -62,11 +65,18 @@ def make_group_metadata(
     tiles = jnp.where((group >= start_group) & (group < start_group + count), tiles, 0).astype(jnp.int32)
     last_step = jnp.cumsum(tiles)
     step = jnp.arange(tiles_m + groups - 1)
-    group_ids = jnp.sum((step[:, None] >= last_step[None, :]).astype(jnp.int32), axis=1)
-    group_ids = jnp.minimum(group_ids, groups - 1)
+    group_ids = jnp.minimum(_reached(step, last_step), groups - 1)
     within = step - jnp.take(last_step - tiles, group_ids)
     m_tile_ids = jnp.clip(jnp.take(first_tile, group_ids) + within, 0, tiles_m - 1)
     return (group_offsets, group_ids.astype(jnp.int32), m_tile_ids.astype(jnp.int32)), last_step[-1]
+
+
+def _reached(positions: Array, ends: Array) -> Array:
+    """For each of some positions, how many of some ends it is not before."""
+    most = max(1, COMPARED // positions.shape[0])
+    parts = [ends[first : first + most] for first in range(0, ends.shape[0], most)]
+    counts = [jnp.sum((positions[:, None] >= part[None, :]).astype(jnp.int32), axis=1) for part in parts]
+    return functools.reduce(jnp.add, counts)
 
 
 @dataclass(frozen=True)
