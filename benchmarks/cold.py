@@ -41,8 +41,8 @@ class Cold:
         compiled_call_s: one call of a prepared compiled kernel of next to nothing.
         two_rows_s, two_tensor_rows_s: a call of `gmm` with 2 rows, 8 groups of 64×64, in NumPy arrays and in tensors.
         torch_two_rows_s: the same in PyTorch's grouped product.
-        new_rows_s: what the first call of `gmm` with a new number of rows takes longer than the second of one row fewer,
-            the median of some pairs.
+        new_rows_s: what the first call of `gmm` with a new number of rows takes longer than the second of one row
+            fewer, the median of some pairs.
     """
 
     import_s: float
