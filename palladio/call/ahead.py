@@ -185,9 +185,9 @@ class Ahead:
                 array = np.asarray(to_numpy(value, self._names[n]))
             number = self._own_rows.get(n)
             if number is not None and array.ndim:
-                if counts.get(number) is None:
-                    counts[number] = len(array)
-                fits = len(array) == counts[number] <= shape[0] and array.shape[1:] == shape[1:]
+                count = counts.get(number)
+                counts[number] = count = len(array) if count is None else count
+                fits = len(array) == count <= shape[0] and array.shape[1:] == shape[1:]
             else:
                 fits = array.shape == shape
             if not fits or array.dtype != dtype:

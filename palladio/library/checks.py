@@ -163,10 +163,10 @@ def tiled_rows(m: int, tm: Any) -> int:
         return m
     if m <= tm:
         step = max(LEAST_STAGED_ROWS, (1 << (m - 1).bit_length()) // 16)
-        return min(tm, pl.cdiv(m, step) * step)
+        return int(min(tm, pl.cdiv(m, step) * step))
     tiles = pl.cdiv(m, tm)
     step = max(1, (1 << (tiles - 1).bit_length()) // 16)
-    return pl.cdiv(tiles, step) * step * tm
+    return int(pl.cdiv(tiles, step) * step * tm)
 
 
 def rows_of_tiles(m: int, n: int, size: int) -> int:
