@@ -19,6 +19,7 @@ from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.types import Shape
+from palladio.types.views import row_major
 
 ALIGNMENT = 16
 """Bytes that the address of an array is a multiple of, as vector accesses and tensor maps need it."""
@@ -82,7 +83,8 @@ class Library:
         facts: the facts of arrays that can be used as they are, all of them on one GPU: its number, then the dtype and
             the shape of each as the library has them; and their addresses. None for other arrays; it is None itself
             where every call takes the long way.
-        new: `empty` as the library's own array, for one of its dtypes, and its address.
+        maker: of a shape, one of the library's dtypes and a device, the function that makes a new array of these, and
+            gives it, as the library's own, with its address.
         native: the library's dtype that is one of ours.
     """
 
@@ -94,7 +96,7 @@ class Library:
     stream: Callable[[int], int]
     synchronous: bool = False
     facts: Callable[[Sequence[Any]], Facts | None] | None = None
-    new: Callable[[Shape, Any, int], tuple[Any, int]] | None = None
+    maker: Callable[[Shape, Any, int], Callable[[], tuple[Any, int]]] | None = None
     native: Callable[[dtypes.DType], Any] = lambda dtype: dtype
 
     def __hash__(self) -> int:
@@ -259,7 +261,7 @@ def _torch_facts(tensors: Sequence[Any]) -> Facts | None:
             return None
         if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
             return None
-        if shape.numel() < _LAZY and tensor.is_neg():
+        if (not shape or shape[-1] < _LAZY) and shape.numel() < _LAZY and tensor.is_neg():
             return None
         kinds += (tensor.dtype, shape)
         addresses.append(address)
@@ -271,13 +273,20 @@ def _torch_device(device: int) -> Any:
     return sys.modules["torch"].device("cuda", device)
 
 
-def _torch_new(shape: Shape, dtype: Any, device: int) -> tuple[Any, int]:
-    made = sys.modules["torch"].empty(shape, dtype=dtype, device=_torch_device(device))
-    return made, made.data_ptr()
+def _torch_maker(shape: Shape, dtype: Any, device: int) -> Callable[[], tuple[Any, int]]:
+    torch = sys.modules["torch"]
+    place, strides = _torch_device(device), row_major(shape)
+
+    def make() -> tuple[Any, int]:
+        # Less to look at for PyTorch than torch.empty.
+        made = torch.empty_strided(shape, strides, dtype=dtype, device=place)
+        return made, made.data_ptr()
+
+    return make
 
 
 def _torch_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
-    made, address = _torch_new(shape, torch_dtype(dtype), device)
+    made, address = _torch_maker(shape, torch_dtype(dtype), device)()
     return CardArray(address, tuple(shape), dtype, device, LIBRARIES["torch"], made)
 
 
@@ -316,15 +325,19 @@ def _cupy_facts(arrays: Sequence[Any]) -> Facts | None:
     return kinds, tuple(addresses)
 
 
-def _cupy_new(shape: Shape, dtype: Any, device: int) -> tuple[Any, int]:
+def _cupy_maker(shape: Shape, dtype: Any, device: int) -> Callable[[], tuple[Any, int]]:
     cupy = sys.modules["cupy"]
-    with cupy.cuda.Device(device):
-        made = cupy.empty(shape, dtype)
-    return made, made.data.ptr
+
+    def make() -> tuple[Any, int]:
+        with cupy.cuda.Device(device):
+            made = cupy.empty(shape, dtype)
+        return made, made.data.ptr
+
+    return make
 
 
 def _cupy_empty(shape: Shape, dtype: dtypes.DType, device: int) -> CardArray:
-    made, address = _cupy_new(shape, dtype, device)
+    made, address = _cupy_maker(shape, dtype, device)()
     return CardArray(address, tuple(shape), dtype, device, LIBRARIES["cupy"], made)
 
 
@@ -433,7 +446,7 @@ LIBRARIES: dict[str, Library] = {
         lambda tensor: tensor.get_device() if getattr(tensor, "is_cuda", False) else None,
         *(_torch_view, _torch_empty, _torch_upload, _torch_stream),
         facts=_torch_facts,
-        new=_torch_new,
+        maker=_torch_maker,
         native=torch_dtype,
     ),
     "cupy": Library(
@@ -441,7 +454,7 @@ LIBRARIES: dict[str, Library] = {
         lambda array: array.device.id if hasattr(array, "device") else None,
         *(_cupy_view, _cupy_empty, _cupy_upload, _cupy_stream),
         facts=_cupy_facts,
-        new=_cupy_new,
+        maker=_cupy_maker,
     ),
 }
 LIBRARIES["jax"] = LIBRARIES["jaxlib"] = Library(

@@ -196,16 +196,19 @@ class ReadyCall:
         sizes: the bytes of each operand and of the result.
     """
 
-    __slots__ = ("_device", "_kernel", "_library", "_made", "_sizes")
+    __slots__ = ("_device", "_launch", "_library", "_make", "_make_workspaces", "_result", "_sizes", "_stream")
 
     def __init__(
         self, kernel: LoadedKernel, library: Library, device: int, made: list[tuple[Shape, Any]], sizes: list[int]
     ) -> None:
-        self._kernel = kernel
+        self._launch = kernel.launch
+        self._stream = library.stream
         self._library = library
         self._device = device
-        self._made = made
+        self._result = made[0]
         self._sizes = sizes
+        maker: Any = library.maker
+        self._make, *self._make_workspaces = (maker(*each, device) for each in made)
 
     def __call__(self, addresses: tuple[int, ...], out: Any = None) -> Any:
         """The result, of operands at some addresses; None if `out` is not an array for it, or overlaps one of them.
@@ -213,25 +216,23 @@ class ReadyCall:
         Raises:
             CardError: the driver fails.
         """
-        library, device = self._library, self._device
-        new: Any = library.new
         if out is None:
-            result, address = new(*self._made[0], device)
+            result, address = self._make()
         else:
             address = self._address(out, addresses)
             if address < 0:
                 return None
             result = out
         addresses = (*addresses, address)
-        if len(self._made) > 1:
-            workspaces = [new(*each, device) for each in self._made[1:]]  # alive until the launch is on its stream
+        if self._make_workspaces:
+            workspaces = [make() for make in self._make_workspaces]  # alive until the launch is on its stream
             addresses += tuple([each[1] for each in workspaces])
-        self._kernel.launch(library.stream(device), addresses)
+        self._launch(self._stream(self._device), addresses)
         return result
 
     def _address(self, out: Any, addresses: Sequence[int]) -> int:
         """The address of the caller's array for the result; -1 if it cannot be used."""
-        library, (shape, dtype) = self._library, self._made[0]
+        library, (shape, dtype) = self._library, self._result
         facts: Any = library.facts((out,)) if library_of(type(out)) is library else None  # type: ignore[misc]
         if facts is None or facts[0] != [self._device, dtype, shape]:
             return -1

@@ -51,8 +51,9 @@ class Torch:
         self.card = card
         self.stream = 2
         self.allocated = 0
-        self._empty = torch.empty
+        self._empty, self._empty_strided = torch.empty, torch.empty_strided
         patch.setattr(torch, "empty", self._made)
+        patch.setattr(torch, "empty_strided", self._strided)
         patch.setattr(Tensor, "clone", lambda tensor: self.tensor(numpy_of(tensor)), raising=False)
         patch.setattr(Tensor, "int", lambda tensor: self.tensor(numpy_of(tensor).astype(np.int32)), raising=False)
         patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: self.stream, raising=False)
@@ -71,6 +72,12 @@ class Torch:
             return self._empty(*shape, dtype=dtype, device=device, **options)
         self.allocated += 1
         return self.tensor(np.full(shape[0], 0, dtypes.canonical(dtype)))
+
+    def _strided(self, shape: Any, strides: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+        if torch.device(device or "cpu").type != "cuda":
+            return self._empty_strided(shape, strides, dtype=dtype, device=device, **options)
+        self.allocated += 1
+        return self.tensor(np.full(shape, 0, dtypes.canonical(dtype)))
 
 
 def by_address(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:

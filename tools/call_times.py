@@ -1,0 +1,84 @@
+"""`python -m tools.call_times`: microseconds from a call in Python to the driver, without a GPU.
+
+The driver is the stand-in of the tests, tensors are PyTorch's in host memory that say they are on a card, and nothing
+runs. The time is that of Palladio, of PyTorch's allocation of the result (of host memory, not by its allocator for
+CUDA), and of the stand-in, which is printed apart. Calls are interleaved in rounds so short
+that other work on the machine leaves some of them alone; the shortest round counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from palladio.call.jit import jit
+from palladio.hopper.launch.driver import driver
+from palladio.library import gmm, hopper, matmul
+from tests.hopper.driver.fake import fake
+
+ROUNDS, CALLS = 500, 30
+
+
+def imitated(patch: pytest.MonkeyPatch) -> Any:
+    """A card whose memory is all of the process'; the stand-in's driver."""
+    card = fake()
+    card.begin()
+    strided = torch.empty_strided
+
+    def empty(shape: Any, strides: Any, *, dtype: Any, device: Any) -> torch.Tensor:
+        return strided(shape, strides, dtype=dtype, device=None)
+
+    patch.setattr(torch, "empty_strided", empty)
+    patch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
+    patch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 2, raising=False)
+    card.library.fake_adopt(1 << 12, 1 << 47)
+    found = driver()
+    found.call("cuCtxPushCurrent", found.hopper(0).context)
+    return found
+
+
+def calls(found: Any) -> dict[str, Callable[[], Any]]:
+    """What is timed, by name; the driver's own call alone comes first."""
+    x, y = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
+    sizes, matrices = torch.tensor([64], dtype=torch.int32), y[None].contiguous()
+    kept = jit(hopper.matmul).ahead(x, y)
+    out = kept(x, y)
+    kernel = kept._short._last[1]._launch.__self__
+    addresses = x.data_ptr(), y.data_ptr(), out.data_ptr()
+    kernel.launch(2, addresses)
+    return {
+        "the stand-in, and the machine code before it": lambda: kernel._direct[0](2, addresses),
+        "a kept call": lambda: kept(x, y),
+        "a kept call with out=": lambda: kept(x, y, out=out),
+        "library.matmul": lambda: matmul(x, y),
+        "library.gmm": lambda: gmm(x, matrices, sizes),
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    patch = pytest.MonkeyPatch()
+    try:
+        timed = calls(imitated(patch))
+        for call in timed.values():
+            call()
+        least = dict.fromkeys(timed, 1.0)
+        for _ in range(ROUNDS):
+            for name, call in timed.items():
+                start = time.perf_counter()
+                for _ in range(CALLS):
+                    call()
+                least[name] = min(least[name], (time.perf_counter() - start) / CALLS)
+        for name, seconds in least.items():
+            print(f"{name:48}{1e6 * seconds:6.2f}")
+    finally:
+        patch.undo()
+
+
+if __name__ == "__main__":
+    main()
