@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from palladio.base.errors import PalladioNotImplementedError
 from palladio.cpu.executor import NotCompiledWarning
+from palladio.hopper.twin.executor import each_launch
+from palladio.hopper.twin.run import SCHEDULES, Schedule, run
 from palladio.types import dtypes
 
 
@@ -22,6 +26,7 @@ class Entry:
         refused: what it leaves out -> the reason that the user reads. A family, a row `family.name`, or a row for one
             dtype, `family.name-f16`. What it refuses it must refuse: a row that works by now is a failure.
         refusal: how it says so.
+        ways: contexts, in each of which every row runs.
     """
 
     name: str
@@ -29,6 +34,7 @@ class Entry:
     all_dtypes: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
     refusal: type[BaseException] = PalladioNotImplementedError
+    ways: tuple[Callable[[], AbstractContextManager[None]], ...] = (nullcontext,)
 
     def reason(self, title: str, dtype: np.dtype) -> str | None:
         """Why it leaves a row out for a dtype; None if it does not."""
@@ -38,8 +44,14 @@ class Entry:
 
 CPU = Entry("cpu", refusal=NotCompiledWarning)
 
+
+def _scheduled(schedule: Schedule) -> Callable[[], AbstractContextManager[None]]:
+    return lambda: each_launch(lambda lowered, operands: run(lowered, operands, schedule))
+
+
 HOPPER_TWIN = Entry(
     "hopper-twin",
+    ways=tuple(map(_scheduled, SCHEDULES)),  # copies and products complete late, early, and twice at random
     dtypes=(dtypes.FLOAT32,),  # each row is compiled by a compiler for C++: one dtype in this suite
     all_dtypes=("tensor_cores",),
     refused={

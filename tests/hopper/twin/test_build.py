@@ -40,6 +40,12 @@ def test_each_primitive_is_called_by_a_test() -> None:
     assert {each.name for each in PRIMITIVES if not re.search(rf"\b{each.name}\b", texts)} == set()
 
 
+def test_the_header_includes_none_of_the_compilers_library() -> None:
+    """Declarations take a tenth of a second to compile; the library's headers take two, for each kernel."""
+    texts = [HEADER, (build.SOURCES / "types.hpp").read_text()]
+    assert [re.findall(r"#include (\S+)", text) for text in texts] == [['"types.hpp"'], []]
+
+
 IDENTITY = kernel(
     "pal::store_global(y + pal::thread_index(), pal::load_global(x + pal::thread_index()));",
     [array("x", "f4", 32), output("y", "f4", 32)],
@@ -53,6 +59,23 @@ def test_a_text_that_does_not_compile_shows_the_message_of_the_compiler() -> Non
     first, *rest = str(caught.value).splitlines()
     assert first == "g++ does not compile the text of k:"
     assert any(line.startswith("kernel.cu:1:") and "'no_such_thing' is not a member of 'pal'" in line for line in rest)
+
+
+def test_the_runtime_is_compiled_once_and_each_text_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiled: list[str] = []
+    compile_, runtime = build._compile, build.runtime()
+    assert build.runtime() is runtime
+    monkeypatch.setattr(build, "runtime", lambda: runtime)  # two in one process would share their state
+    monkeypatch.setattr(build, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(build, "_loaded", {})
+    monkeypatch.setattr(build, "_compile", lambda *given: compiled.append(given[1]) or compile_(*given))
+    other = changed(IDENTITY, "PAL_BOUNDS(32)", "PAL_BOUNDS(32)  ")
+    for each in (IDENTITY, other, IDENTITY, other):
+        build.kernel(each)
+    assert compiled == ["the text of k"] * 2
+    monkeypatch.setattr(build, "_loaded", {})  # as in another process, which finds the files
+    build.kernel(IDENTITY)
+    assert len(compiled) == 2
 
 
 def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
