@@ -222,6 +222,7 @@ class AsyncCopyDescriptor:
             if isinstance(selected, SelectedRef):
                 control.switch(selected.index, [self._with(place, ref).start for ref in selected.refs])
                 return
+        _require_alike(self.src_ref, self.dst_ref)
         if isinstance(self.dst_ref, DynamicPart):
             self._start_elements(self.src_ref, self.dst_ref)  # type: ignore[arg-type]
             return
@@ -318,14 +319,18 @@ def _pair(src: Any, dst: Any, names: tuple[str, str]) -> tuple[Copied, Copied]:
         each if isinstance(each, (SelectedRef, DynamicPart)) else require_reference(each, name)
         for each, name in zip((src, dst), names, strict=True)
     )
+    return source, target
+
+
+def _require_alike(source: Copied, target: Copied) -> None:
+    """Refuse to copy between parts of different shapes. A copy that is only waited for may name any source."""
     if source.dtype != target.dtype or not _same_shape(source.shape, target.shape):
         raise PalladioValueError(
             "source and target of a copy have one shape and dtype",
-            argument=names[1],
+            argument="dst_ref",
             expected=_described(source),
             got=_described(target),
         )
-    return source, target
 
 
 def _same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -347,15 +352,15 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
     """Describe a copy between memories that this core reaches, without starting it.
 
     Args:
-        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype. Sizes may be dynamic,
-            `ref.at[pl.ds(start, size)]`, where source and target have the same value for a size; such a copy is one
-            for each element along the axis, and an element outside of an array is out of bounds.
+        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype; waiting looks only at `dst_ref`. Sizes may
+            be dynamic, `ref.at[pl.ds(start, size)]`, where source and target have the same value for a size; such a
+            copy is one for each element along the axis, and an element outside of an array is out of bounds.
         sem: one semaphore, or an array of one, of `SemaphoreType.DMA` or `REGULAR`; it counts the bytes that have
             landed.
 
     Raises:
         PalladioTypeError: what is not a reference, or no such semaphore.
-        PalladioValueError: another shape or dtype.
+        PalladioValueError: another shape or dtype, when it is started.
     """
     source, target = _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
     semaphore = _semaphore(sem, "sem")
@@ -442,7 +447,7 @@ def sync_copy(src_ref: Any, dst_ref: Any) -> None:
             got=trees.shown(other),
         )
     for source, target in zip(sources, targets, strict=True):
-        _pair(source, target, ("src_ref", "dst_ref"))
+        _require_alike(*_pair(source, target, ("src_ref", "dst_ref")))
 
     def copy(semaphore: Any) -> None:
         started = [async_copy(*pair, semaphore) for pair in zip(sources, targets, strict=True)]

@@ -269,3 +269,16 @@ def test_trees_of_a_copy_have_one_structure() -> None:
         """,
     ):
         pl.pallas_call(kernel, pl.ShapeDtypeStruct((4,), np.float32))(np.ones(4, np.float32))
+
+
+def test_a_wait_may_name_any_source() -> None:
+    """Pallas looks only at the target of a copy that is waited for."""
+
+    def kernel(x_ref: Any, o_ref: Any, buffer: Any, semaphore: Any) -> None:
+        pltpu.make_async_copy(x_ref.at[pl.ds(2, 2)], buffer, semaphore).start()
+        pltpu.make_async_copy(x_ref, buffer, semaphore).wait()
+        o_ref[...] = buffer[...]
+
+    scratch = [pltpu.VMEM((2, 8), np.float32), DMA]
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((2, 8), np.float32), in_specs=[WHOLE], scratch_shapes=scratch)
+    assert np.array_equal(call(X), X[2:])
