@@ -9,6 +9,8 @@ from typing import Any
 from palladio.base import trees
 from palladio.call.jit import jit
 from palladio.trace import control
+from palladio.trace.array_refs import freeze, new_ref
+from palladio.trace.gpu.rounds import carried_out_in_rounds
 from palladio.trace.trace import current_trace
 from palladio.types.scratch import ACC
 
@@ -28,6 +30,11 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
 
     @functools.wraps(within)
     def run(values: Any) -> Any:
+        if carried_out_in_rounds():
+            leaves, structure = trees.flatten(values)
+            refs = [new_ref(leaf) for leaf in leaves]
+            f(trees.unflatten(structure, refs))
+            return trees.unflatten(structure, [freeze(ref) for ref in refs])
         accumulates = any(isinstance(leaf, ACC) for leaf in trees.flatten(values)[0])
         return within(values) if current_trace() is not None or accumulates else staged(values)
 

@@ -12,8 +12,10 @@ import numpy as np
 
 from palladio.array import convert
 from palladio.array.foreign import to_numpy
-from palladio.base.errors import PalladioTypeError
-from palladio.trace.reference import Ref, WholeReference, require_reference
+from palladio.array.functions.indexing import At, getitem
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError
+from palladio.trace.gpu.rounds import carried_out_in_rounds, made_in_round
+from palladio.trace.reference import Ref, Reference, WholeReference, fitted, require_reference
 from palladio.trace.trace import current_trace
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -30,12 +32,71 @@ class ArrayRef(WholeReference):
         self.palladio_array = array
 
 
-def _allocated(shape: Shape, dtype: DType, memory_space: Any, argument: str) -> Ref | ArrayRef:
+class DeviceRef(WholeReference):
+    """A reference of a function that all devices run in rounds: a value between launches, memory of the device in one.
+
+    Fields:
+        value: `dtype[shape]`.
+        memory: the reference that a launch, while it is traced, has in its place; None outside of launches.
+    """
+
+    __slots__ = ("memory", "space", "value")
+
+    def __init__(self, value: Any, space: MemorySpace) -> None:
+        self.value = value
+        self.space = space
+        self.memory: Reference | None = None
+
+    @property
+    def root(self) -> Any:  # type: ignore[override]
+        """Itself, or the memory that it is a part of."""
+        return self if self.memory is None else self.memory.root
+
+    @property
+    def transforms(self) -> Any:
+        """Those of the memory."""
+        return () if self.memory is None else self.memory.transforms
+
+    @property
+    def operands(self) -> Any:
+        """Those of the memory."""
+        return () if self.memory is None else self.memory.operands
+
+    @property
+    def palladio_type(self) -> RefType:
+        """Its type."""
+        kind = convert.array_type(self.value)
+        return RefType(kind.shape, kind.dtype, self.space)
+
+    @property
+    def palladio_array(self) -> Any:
+        """None: launches get its memory."""
+        raise PalladioNotImplementedError(
+            "on several devices a launch closes over references of the function as they are",
+            got=repr(self),
+            hint="take parts of it in the kernel, ref.at[...]; on GPUs pass arrays",
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        return getitem(self.value, key) if self.memory is None else self.memory[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self.memory is not None:
+            self.memory[key] = value
+        elif key is ...:
+            self.value = fitted(value, self)
+        else:
+            self.value = At(self.value)[key].set(value)
+
+
+def _allocated(shape: Shape, dtype: DType, memory_space: Any, argument: str) -> Ref | ArrayRef | DeviceRef:
     space = memory_space.what if isinstance(memory_space, Owned) else memory_space
     space = ANY if space is None else space
     if not isinstance(space, MemorySpace):
         raise PalladioTypeError("this is not a memory space", argument="memory_space", got=repr(memory_space))
     kind = RefType(shape, dtype, space)
+    if carried_out_in_rounds() and space not in SYNCHRONISING:
+        return made_in_round(DeviceRef(np.full(shape, kind.initial, dtype), space))  # type: ignore[no-any-return]
     trace = current_trace()
     if trace is not None:
         return Ref(trace, trace.allocate(kind))

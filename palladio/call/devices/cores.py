@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.array import convert
 from palladio.base import trees
 from palladio.call.launch.core_meshes import MeshOfCores
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.outputs import Outputs
+from palladio.trace.array_refs import DeviceRef
 from palladio.trace.functions import named_as
 from palladio.trace.gpu.peers import Devices
+from palladio.trace.gpu.rounds import Arrived
 from palladio.types.types import MemorySpace, ShapeDtypeStruct
 
 
@@ -38,29 +41,47 @@ class _OnDevices(MeshOfCores):
         return self.mesh.default_memory_space
 
 
-def on_all_cores(call: LaunchCall, structure: trees.Structure, devices: Devices, interpret: Any) -> LaunchCall:
-    """A launch of one device, extended to the cores of all devices."""
-    arrays = structure.num_leaves + len(call.outputs.types)
+def on_all_cores(call: LaunchCall, arrived: Arrived, devices: Devices, interpret: Any) -> LaunchCall:
+    """A launch of one device, extended to the cores of all devices.
+
+    It takes the arrays among the arguments, then those of the references of the function around it, which are outputs
+    too: inside, such a reference is the memory of its device.
+    """
+    leaves, structure = trees.flatten(tuple(arrived.given))
+    refs = arrived.refs
+    arrays = [n for n, leaf in enumerate(leaves) if not isinstance(leaf, DeviceRef)]
+    first, last = len(arrays) + len(refs), len(arrays) + len(refs) + len(call.outputs.types)
+    count = last + len(refs)
 
     def of_own_device(body: Callable[..., Any]) -> Callable[..., Any]:
-        def program(*refs: Any, **keywords: Any) -> None:
-            own = [ref.at[0] for ref in refs[:arrays]]
-            given = trees.unflatten(structure, own[: structure.num_leaves])
-            tree = trees.flatten(call.outputs.tree if call.outputs.types else ())[1]
-            results = trees.unflatten(tree, own[structure.num_leaves :])
-            body(*given, *results, *refs[arrays:], **keywords)
+        def program(*parameters: Any, **keywords: Any) -> None:
+            own = [ref.at[0] for ref in parameters[:count]]
+            for ref, memory in zip(refs, own[last:], strict=True):
+                ref.memory = memory
+            try:
+                parts = {n: own[place] for place, n in enumerate(arrays)}
+                given = trees.unflatten(structure, [parts.get(n, leaf) for n, leaf in enumerate(leaves)])
+                tree = trees.flatten(call.outputs.tree if call.outputs.types else ())[1]
+                results = trees.unflatten(tree, own[first:last])
+                body(*given, *results, *parameters[count:], **keywords)
+            finally:
+                for ref in refs:
+                    ref.memory = None
 
         scratch = trees.flatten(call.scratch)[0]
-        named_as(program, body, -1 if isinstance(call.scratch, Mapping) else arrays + len(scratch))
+        named_as(program, body, -1 if isinstance(call.scratch, Mapping) or refs else count + len(scratch))
         return program
 
-    types = tuple(ShapeDtypeStruct((devices.count, *type.shape), type.dtype) for type in call.outputs.types)
+    wanted = (*call.outputs.types, *(convert.array_type(ref.value) for ref in refs))
+    types = tuple(ShapeDtypeStruct((devices.count, *type.shape), type.dtype) for type in wanted)
+    aliases = [(arrays.index(source), target) for source, target in call.aliases]
+    aliases += [(len(arrays) + n, len(call.outputs.types) + n) for n in range(len(refs))]
     launch = LaunchCall(
         [of_own_device(body) for body in call.bodies],
         [_OnDevices(devices.axes, mesh) for mesh in call.meshes],
         Outputs(types),
         call.scratch,
-        call.aliases,
+        tuple(aliases),
         what=call.what,
         name=call.__name__,
         debug=call.debug,

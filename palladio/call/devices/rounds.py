@@ -14,8 +14,9 @@ from palladio.base.errors import PalladioNotImplementedError, PalladioValueError
 from palladio.call.devices.cores import on_all_cores
 from palladio.call.devices.gpus import on_all_gpus
 from palladio.ir.text import print_program
+from palladio.trace.array_refs import DeviceRef
 from palladio.trace.gpu.peers import Devices
-from palladio.trace.gpu.rounds import Arrived, Gather, in_rounds
+from palladio.trace.gpu.rounds import Arrived, Gather, Result, in_rounds
 from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.reference import Reference
 
@@ -37,7 +38,7 @@ def run_in_rounds(
     """
     sizes = tuple(size for _, size in axes)
     leaves, structure = trees.flatten(tuple(args))
-    done: list[list[Any]] = []
+    done: list[list[Result]] = []
     while True:
         found: list[Any] = []
         arrived: list[Arrived] = []
@@ -56,29 +57,39 @@ def run_in_rounds(
         done.append(_together(Devices(axes), arrived, interpret))
 
 
-def _together(devices: Devices, arrived: Sequence[Arrived], interpret: Any) -> list[Any]:
+def _together(devices: Devices, arrived: Sequence[Arrived], interpret: Any) -> list[Result]:
     """The results of one launch, or one exchange, on each device."""
     call, flat = arrived[0].call, [trees.flatten(tuple(each.given)) for each in arrived]
     exchanges = {each.call if isinstance(each.call, Gather) else None for each in arrived}
     if len(exchanges) > 1:
         raise _different(len(exchanges), "steps")
     if isinstance(call, Gather):
-        return _gathered(devices, call.axis_name, [leaves[0] for leaves, _ in flat])
-    if any(isinstance(leaf, Reference) for leaves, _ in flat for leaf in leaves):
+        return [(found, ()) for found in _gathered(devices, call.axis_name, [leaves[0] for leaves, _ in flat])]
+    on_gpus = call.meshes[0].core_type == "gpu"
+    arrays = [n for n, leaf in enumerate(flat[0][0]) if not isinstance(leaf, DeviceRef)]
+    if (on_gpus and len(arrays) < len(flat[0][0])) or any(isinstance(flat[0][0][n], Reference) for n in arrays):
         raise PalladioNotImplementedError(
             "on several devices a launch takes arrays", argument="args", got="a reference"
         )
-    on_all = on_all_gpus if call.meshes[0].core_type == "gpu" else on_all_cores
-    launches = [on_all(each.call, structure, devices, interpret) for each, (_, structure) in zip(arrived, flat)]
-    stacked = [stack(parts) for parts in zip(*(leaves for leaves, _ in flat), strict=True)]
+    stacked = [stack([leaves[n] for leaves, _ in flat]) for n in arrays]
+    if on_gpus:
+        launches = [
+            on_all_gpus(each.call, structure, devices, interpret)
+            for each, (_, structure) in zip(arrived, flat, strict=True)
+        ]
+    else:
+        launches = [on_all_cores(each.call, each, devices, interpret) for each in arrived]
+        stacked += [stack([ref.value for ref in refs]) for refs in zip(*(each.refs for each in arrived), strict=True)]
     programs = {tuple(map(print_program, each.programs(*stacked))) for each in launches}
     if len(programs) > 1:
         raise _different(len(programs), f"programs of {call.__name__}")
     results = launches[0](*stacked) or ()
-    structure = call.outputs.structure
-    if not call.outputs.types:
-        return [None] * devices.count
-    return [trees.unflatten(structure, [getitem(each, n) for each in results]) for n in range(devices.count)]
+    structure, count = call.outputs.structure, len(call.outputs.types)
+    found: list[Result] = []
+    for number in range(devices.count):
+        own = [getitem(each, number) for each in results]
+        found.append((trees.unflatten(structure, own[:count]) if count else None, own[count:]))
+    return found
 
 
 def _different(count: int, what: str) -> PalladioValueError:

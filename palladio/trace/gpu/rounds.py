@@ -12,6 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+Result = tuple[Any, Sequence[Any]]
+"""The result of a launch, and the values that the references of the function have after it."""
+
 
 class LaunchesTogether(Exception):
     """A function launches on GPUs, or on several cores of each device: it is carried out in rounds."""
@@ -25,21 +28,30 @@ class Gather:
 
 
 class Arrived(Exception):
-    """A device has come to a launch that no round has carried out yet."""
+    """A device has come to a launch that no round has carried out yet. `refs` are those that it has made so far."""
 
-    def __init__(self, call: Any, args: Sequence[Any]) -> None:
+    def __init__(self, call: Any, args: Sequence[Any], refs: Sequence[Any]) -> None:
         super().__init__()
         self.call = call
         self.given = args
+        self.refs = tuple(refs)
 
 
-_rounds: ContextVar[Iterator[Any] | None] = ContextVar("palladio_rounds", default=None)
+class _Round:
+    """The results of launches that are at hand, and the references that the function has made."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.results = iter(results)
+        self.refs: list[Any] = []
+
+
+_rounds: ContextVar[_Round | None] = ContextVar("palladio_rounds", default=None)
 
 
 @contextmanager
-def in_rounds(results: Sequence[Any]) -> Iterator[None]:
+def in_rounds(results: Sequence[Result]) -> Iterator[None]:
     """Inside the block launches have these results, one after the other; the next one is where the device stops."""
-    token = _rounds.set(iter(results))
+    token = _rounds.set(_Round(results))
     try:
         yield
     finally:
@@ -51,8 +63,19 @@ def carried_out_in_rounds() -> bool:
     return _rounds.get() is not None
 
 
+def made_in_round(ref: Any) -> Any:
+    """A reference of the function, whose `value` launches change."""
+    around = _rounds.get()
+    if around is not None:
+        around.refs.append(ref)
+    return ref
+
+
 def result_of_round(call: Any, args: Sequence[Any]) -> Any:
     """The result of a launch on this device."""
-    for result in _rounds.get() or ():
+    around = _rounds.get() or _Round(())
+    for result, values in around.results:
+        for ref, value in zip(around.refs, values, strict=False):  # others were made later
+            ref.value = value
         return result
-    raise Arrived(call, args)
+    raise Arrived(call, args, around.refs)
