@@ -13,6 +13,7 @@ What JAX's interpret mode cannot run, and what therefore is not compared here:
 * `pl.cdiv` of negative numbers, which rounds up only here;
 * atomic operations on bits, and any atomic operation at an integer index;
 * `debug_check`, which does nothing there, and NumPy functions on traced values (`np.exp(x)`), which JAX refuses;
+* a wait for a copy of no elements, where JAX looks for races: an assertion fails there;
 * `gmm` with `m` that the tile does not divide, and rows past the last group, which are uninitialised there.
 """
 
