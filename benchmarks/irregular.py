@@ -1,7 +1,8 @@
 """Compiled kernels that are neither products of floats nor chains of element-by-element functions.
 
-Scans, histograms, sums by segment, sorting, products of 8-bit integers, a convolution and the backward pass of layer
-normalisation, each beside the fastest of PyTorch and NumPy.
+Scans, histograms, sums by segment, sorting, products of 8-bit integers, a convolution, the backward pass of layer
+normalisation, functions of float64 and a grouped product of a thousand groups, each beside the fastest of PyTorch and
+NumPy.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from benchmarks import inputs, torch_peers
 from benchmarks.measure import BEST, OURS, Comparison, Contender, goal
+from palladio import library
 
 NUMPY = "NumPy"
 ROUNDS = 9
@@ -232,6 +234,45 @@ def _layer_norm_backward(extent: int, columns: int, rows: int, parts: int) -> An
     )
 
 
+def functions_of_doubles() -> Comparison:
+    """Exponentials, logarithms and sines of float64, added up."""
+    x = np.random.default_rng(inputs.SEED).uniform(0.1, 20, 1 << 18)
+
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = jnp.exp(-x_ref[...]) + jnp.log(x_ref[...]) + jnp.sin(x_ref[...])
+
+    block = pl.BlockSpec((1 << 14,), lambda i: (i,))
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), grid=(16,), in_specs=[block], out_specs=block)
+    contenders = [
+        _ours(lambda: call(x)),
+        _numpy(lambda: np.exp(-x) + np.log(x) + np.sin(x)),
+        torch_peers.of(lambda torch, x: torch.exp(-x) + torch.log(x) + torch.sin(x), x),
+    ]
+    wide = x.astype(np.longdouble)
+    expected = (np.exp(-wide) + np.log(wide) + np.sin(wide)).astype(np.float64)
+    return Comparison("compiled exp, log and sin of 2¹⁸ float64", contenders, expected, 1e-14, 0, goal(BEST, 1))
+
+
+def many_groups() -> Comparison:
+    """A grouped product of 1,024 groups of up to 8 rows."""
+    sizes = np.random.default_rng(inputs.SEED).integers(0, 9, 1024).astype(np.int32)
+    ends = np.cumsum(sizes)
+    slices = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    x, matrices = inputs.normal((int(ends[-1]), 64), (len(sizes), 64, 64))
+    expected = np.concatenate(
+        [x[rows].astype(np.float64) @ matrix.astype(np.float64) for rows, matrix in zip(slices, matrices, strict=True)]
+    )
+    contenders = [
+        _ours(lambda: library.gmm(x, matrices, sizes)),
+        torch_peers.loop_of_mm(x, matrices, slices),
+        *torch_peers.grouped_mm(x, matrices, sizes),
+    ]
+    operations = 2 * x.size * 64
+    return Comparison(
+        "compiled gmm float32 of 1,024 small groups", contenders, expected, 1e-5, operations, goal(BEST, 1)
+    )
+
+
 CASES: dict[str, Callable[[], Comparison]] = {
     "compiled-cumsum": scanned,
     "compiled-histogram": counted,
@@ -240,4 +281,6 @@ CASES: dict[str, Callable[[], Comparison]] = {
     "compiled-int8": of_bytes,
     "compiled-convolution": convolved,
     "compiled-layer-norm-backward": layer_norm_backward,
+    "compiled-functions-f64": functions_of_doubles,
+    "compiled-many-groups": many_groups,
 }

@@ -22,6 +22,7 @@ from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, number
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import SingleThread
+from palladio.cpu.row_passes import run_row_group
 from palladio.cpu.rule_table import LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime import host
@@ -82,6 +83,9 @@ def rows_are_checked(block: BlockMap, view: BlockView) -> bool:
     return view.access == "guarded" and bool(block.dims) and not any(block.inside[:1])
 
 
+STREAMED_PART = 4
+"""Outputs of this part of what the caches hold are written past them, if all arrays together are larger."""
+
 LONG = frozenset({Work.REDUCTION, Work.TRANSCENDENTAL})
 """Work that goes through a block of its own, or computes for longer than memory takes to answer."""
 
@@ -96,6 +100,7 @@ class _GridFunction:
         self.arena = Arena(V("%arena", "ptr"))
         self.alone = SingleThread(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if kernel.synchronises else None
         self.function = self.alone or Function(self.e, self.arena, RULES, REFUSED)
+        self.function.together = run_row_group if self.alone is None and not grid.aliases else None
         arrays = [type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)]
         self.types = [*arrays, *grid.output_types]
         self.blocks: list[BlockMap] = [*grid.inputs, *grid.outputs]
@@ -137,13 +142,15 @@ class _GridFunction:
         if self.alone is not None or number < self.grid.scalars:
             return False
         block = self.blocks[number - self.grid.scalars]
-        return all(has_own_blocks(block, axis) for axis in self.schedule.tasks if self.grid.sizes[axis] != 1)
+        tasks = [axis for axis in self.schedule.tasks if self.grid.sizes[axis] != 1]
+        return all(has_own_blocks(self.grid, block, axis) for axis in tasks)
 
     def streamed(self) -> set[int]:
-        """The arrays that are written past the caches."""
-        first = len(self.types) - len(self.grid.outputs)
+        """The arrays that are written past the caches: large ones of a call whose arrays are larger than those."""
+        first, least = len(self.types) - len(self.grid.outputs), host.current().streamed_bytes
+        sizes = [type.size * type.dtype.itemsize for type in self.types]
         once = {first + n for n, start in enumerate(self.schedule.starts) if start.once}
-        return {n for n in once if self.types[n].size * self.types[n].dtype.itemsize >= host.current().streamed_bytes}
+        return {n for n in once if sum(sizes) >= least and STREAMED_PART * sizes[n] >= least}
 
     def allocated(self, ref: RefType) -> RefBinding:
         """A buffer of scratch."""

@@ -8,9 +8,8 @@ structure tells which are written once and never read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var, walk
+from palladio.lower.block_indices import digits, told_apart
 from palladio.ops.arrays.arithmetic import sub
 from palladio.ops.arrays.compare import select
 from palladio.ops.arrays.keep import tee
@@ -45,15 +44,18 @@ def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...
     if any(extent % size for size, extent in zip(sizes, type.shape, strict=True)):
         return None
     mine = [var for var, spread in zip(block.index_map.inputs, grid.parallel) if spread]
-    if not all(any(_tells(block.index_map, atom, var) for atom in block.index_map.outputs) for var in mine):
+    known = [block.index_map.inputs[axis] for axis in told_apart(grid, block)]
+    if not all(
+        var in known or any(_reflects(block.index_map, atom, var) for atom in block.index_map.outputs) for var in mine
+    ):
         return None
     return tuple(extent // size for size, extent in zip(sizes, type.shape, strict=True))
 
 
-def _tells(index_map: Program, atom: Atom, var: Var) -> bool:
-    """True if an index is another one for each value of a variable: that value itself, or a number minus it."""
+def _reflects(index_map: Program, atom: Atom, var: Var) -> bool:
+    """True if an index is a number minus a variable."""
     reflected = [eqn for eqn in index_map.eqns if atom in eqn.outputs and eqn.op is sub]
-    return atom is var or any(isinstance(eqn.x, Literal) and eqn.y is var for eqn in reflected)
+    return any(isinstance(eqn.x, Literal) and eqn.y is var for eqn in reflected)
 
 
 def written_once(grid: Grid, kernel: Program) -> set[int]:
@@ -63,11 +65,9 @@ def written_once(grid: Grid, kernel: Program) -> set[int]:
     found = set()
     for n, (block, ref) in enumerate(zip(grid.outputs, refs)):
         touching = [eqn for eqn in kernel.eqns if any(atom is ref for atom in eqn.inputs)]
-        ids = block.index_map.inputs
-        moves = [
-            size == 1 or any(atom is var for atom in block.index_map.outputs) for size, var in zip(grid.sizes, ids)
-        ]
-        if n not in aliases and all(moves) and len(touching) == 1 and _stored_first(kernel, ref):
+        apart = told_apart(grid, block)
+        moves = all(size == 1 or axis in apart for axis, size in enumerate(grid.sizes))
+        if n not in aliases and moves and len(touching) == 1 and _stored_first(kernel, ref):
             found.add(n)
     return found
 
@@ -81,21 +81,19 @@ def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:
         if not isinstance(dim, (Blocked, Squeezed)):
             return False
         size = dim.block_size if isinstance(dim, Blocked) else 1
-        steps = _steps(grid, block.index_map.inputs, atom, moves)
+        steps = _steps(grid, block.index_map, atom, moves)
         if steps * size < extent:
             return False
     return True
 
 
-def _steps(grid: Grid, inputs: Sequence[Var], atom: object, moves: set[int]) -> int:
-    """The number of blocks that an index goes through from 0 on, along its own axis; 0 if that is not known."""
-    if isinstance(atom, Literal):
-        return 1 if atom.value == 0 else 0
-    axis = next((n for n, var in enumerate(inputs[: len(grid.sizes)]) if var is atom), None)
-    if axis is None or axis in moves:
+def _steps(grid: Grid, index_map: Program, atom: Atom, moves: set[int]) -> int:
+    """The number of blocks that an index goes through from 0 on, along its own axes; 0 if that is not known."""
+    index = digits(grid, index_map, atom)
+    if index is None or not moves.isdisjoint(index.factors):
         return 0
-    moves.add(axis)
-    return grid.sizes[axis] or 0
+    moves.update(index.factors)
+    return index.count
 
 
 def _stored_first(kernel: Program, ref: Var) -> bool:

@@ -140,10 +140,20 @@ def test_a_block_that_several_steps_write_stays_in_the_caches():
 
 def test_small_outputs_stay_in_the_caches():
     x = numbers(256)
-    size = x.size * x.dtype.itemsize
+    size = 2 * x.size * x.dtype.itemsize
     for streamed, expected in ((size, True), (size + 1, False)):
         with host.compiling_for(replace(host.current(), streamed_bytes=streamed)):
             assert streams(called(doubled, x), x) == expected
+
+
+def test_a_small_output_of_a_call_with_large_inputs_stays_in_the_caches() -> None:
+    def first(x: Any, out: Any) -> None:
+        out[...] = x[:ROWS]
+
+    x = numbers(256).repeat(10, 0)
+    call = pl.pallas_call(first, pl.ShapeDtypeStruct((ROWS, 256), x.dtype), interpret="cpu")
+    with host.compiling_for(replace(host.current(), streamed_bytes=x.nbytes)):
+        assert not streams(call, x)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 6])

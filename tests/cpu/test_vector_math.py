@@ -12,6 +12,11 @@ import pytest
 
 import palladio as pl
 from palladio import lax
+from palladio.call.staged import CALLS
+from palladio.driver.capture import prepared_programs
+from palladio.driver.compile import PIPELINES, llvm
+from palladio.driver.executors import CPU
+from palladio.passes import run_passes
 
 FUNCTIONS = {
     "exp": (lax.exp, np.exp, 2),
@@ -181,3 +186,19 @@ def test_float64_is_right_over_its_whole_range(name: str) -> None:
     assert np.isfinite(found[np.isfinite(rounded) & ~near_largest]).all()
     signed_zero = (given[0] == 0) & (rounded == 0)
     np.testing.assert_array_equal(np.signbit(found[signed_zero]), np.signbit(rounded[signed_zero]))
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_float64_is_computed_in_vectors(name: str) -> None:
+    def kernel(*refs: Any) -> None:
+        *sources, out_ref = refs
+        out_ref[...] = FUNCTIONS[name][0](*(ref[...] for ref in sources))
+
+    given = [np.ones(64)] * (2 if name == "atan2" else 1)
+    CALLS.clear()
+    with prepared_programs() as programs:
+        pl.jit(pl.pallas_call(kernel, pl.ShapeDtypeStruct((64,), np.float64)))(*given)
+    (eqn,) = run_passes(programs[-1], PIPELINES[CPU.name]).eqns
+    text = llvm(eqn).text
+    assert "<16 x double>" in text
+    assert "extractelement" not in text and "call double" not in text

@@ -112,6 +112,8 @@ class Function:
         self.rules = rules
         self.refused = refused
         self.slots: list[str] = []
+        # Emits some of the equations from one on together, where that pays, and returns those that are left.
+        self.together: Callable[[Scope, Sequence[Eqn], int], Sequence[Eqn] | None] | None = None
         self.notes: ThreadState | None = None
         # What Python does for the kernel, where the address of the function is that asks it, and whether it is asked.
         self.callbacks: list[Callback] = []
@@ -183,16 +185,26 @@ class Function:
         self.slots.append(f"  {name} = alloca {type}")
         return V(name, "ptr")
 
+    def emit(self, scope: Scope, eqn: Eqn) -> None:
+        """Emit an equation of a program."""
+        with attach(eqn.location, f"compiling {eqn.op.name}"):
+            try:
+                scope.equation(eqn)
+            except Refused as refused:
+                refused.name(eqn.op.name, "the CPU")
+                raise
+
     def run(self, program: Program, inputs: Sequence[Binding]) -> list[LazyArray]:
         """Emit a program; returns its outputs, which may still be lazy."""
         scope = Scope(self, program, inputs)
-        for eqn in program.eqns:
-            with attach(eqn.location, f"compiling {eqn.op.name}"):
-                try:
-                    scope.equation(eqn)
-                except Refused as refused:
-                    refused.name(eqn.op.name, "the CPU")
-                    raise
+        left, first = program.eqns, 0
+        while first < len(left):
+            rest = self.together(scope, left, first) if self.together is not None else None
+            if rest is None:
+                self.emit(scope, left[first])
+                first += 1
+            else:
+                left, first = rest, 0
         return [scope.array(atom) for atom in program.outputs]
 
 
@@ -238,14 +250,18 @@ class Scope:
         name = eqn.op.name
         if name in self.function.refused:
             raise Refused(self.function.refused[name])
-        for atom in eqn.inputs:
-            if isinstance(atom, Var):
-                self.uses[atom] -= 1
+        self.use(eqn)
         inputs = [self.last_seen(self.entry(atom), atom) for atom in eqn.inputs]
         self.function.eqn = eqn
         lazily = self.row_by_row(eqn.op, inputs, **eqn.params)
         outputs = self.function.rules[name](self, *inputs, **eqn.params) if lazily is None else (lazily,)
         self.entries.update(zip(eqn.outputs, outputs, strict=True))
+
+    def use(self, eqn: Eqn) -> None:
+        """Count the operands of an equation as used."""
+        for atom in eqn.inputs:
+            if isinstance(atom, Var):
+                self.uses[atom] -= 1
 
     def last_seen(self, entry: Binding, atom: Atom) -> Binding:
         """An input; while its elements are gone through for the last time, those of the next task are asked for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, vector, width_of
@@ -13,6 +14,7 @@ from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
+from palladio.types.types import ArrayType
 
 Combine = Callable[[Emitter, DType, Sequence[V]], V]
 
@@ -56,6 +58,15 @@ MANY_ROWS = 64
 
 CHAINS = 4
 """Accumulators along the last axis: each waits for its own last result only, so several are faster than one."""
+
+
+def goes_in_rows(type: ArrayType, axes: Sequence[int]) -> bool:
+    """True if rows that are reduced to one are combined one after the other."""
+    if tuple(axes) != (len(type.shape) - 2,) or type.dtype.itemsize < 4:
+        return False
+    columns, rows = type.shape[-1], type.shape[axes[0]]
+    long = rows >= (MANY_ROWS if columns % registers.LANES else 2)
+    return long and LEAST_ROW <= columns * type.dtype.itemsize <= MOST_ROW
 
 
 class Reducer:
@@ -108,11 +119,7 @@ class Reducer:
 
         The results of a row stay in a first-level cache. Narrow floats would be rounded in each row.
         """
-        if self.axes != (len(self.x.shape) - 2,) or self.nans or self.x.dtype.itemsize < 4:
-            return False
-        columns, rows = self.target.shape[-1], self.x.shape[self.axes[0]]
-        long = rows >= (MANY_ROWS if columns % registers.LANES else 2)
-        return long and LEAST_ROW <= columns * self.x.dtype.itemsize <= MOST_ROW
+        return not self.nans and goes_in_rows(self.x.type, self.axes)
 
     def in_rows(self, others: Sequence[Int]) -> None:
         """Neighbouring results side by side, in memory: row after row is combined with all of them."""
@@ -148,6 +155,10 @@ class Reducer:
         if width in self.nans:
             self.e.line(f"store {self.e.constant(0, first.type)}, ptr {self.nans[width].text}")
         return slot
+
+    def combined(self, before: V, new: V) -> V:
+        """Two vectors of elements combined."""
+        return self.combine(self.e, self.x.dtype, (before, new))
 
     def take(self, slot: V, value: V) -> None:
         """Combine a value with the accumulator."""
@@ -208,45 +219,87 @@ class Reducer:
         for at, slot in zip(places, slots, strict=True):
             self.finish((*others, at), slot, lanes)
 
-    def across(self, index: Sequence[Int]) -> None:
-        """One result from whole vectors along the last axis."""
-        last = self.axes[-1]
-        whole = self.begin(1)
-        for start, end, lanes in widths(self.x.shape[last]):
+    def across(self, index: Sequence[Int], beside: Sequence[Reducer] = ()) -> None:
+        """One result from whole vectors along the last axis, and those of other reductions of arrays of this shape."""
+        reducers = (self, *beside)
+        whole = [each.begin(1) for each in reducers]
+        for start, end, lanes in widths(self.x.shape[self.axes[-1]]):
             if lanes == 1:
-                self.along(index, start, end, 1, [whole])
+                self.along(index, start, end, 1, [[slot] for slot in whole], beside)
                 continue
-            slots = [self.begin(lanes, chain) for chain in range(min(CHAINS, (end - start) // lanes))]
-            self.along(index, start, end, lanes, slots)
-            type = vector(registers.register(self.x.dtype), lanes)
-            for slot in slots[1:]:
-                self.take(slots[0], self.held(slot, type))
-            total = self.e.folded(self.held(slots[0], type), lambda x, y: self.combine(self.e, self.x.dtype, (x, y)))
-            self.take(whole, total)
-            if lanes in self.nans:
-                self.note(self.any(self.held(self.nans[lanes], type)))
-        self.finish(index, whole, 1)
+            chains = range(min(CHAINS, (end - start) // lanes))
+            slots = [[each.begin(lanes, chain) for chain in chains] for each in reducers]
+            self.along(index, start, end, lanes, slots, beside)
+            for each, mine, slot in zip(reducers, slots, whole, strict=True):
+                each.fold(mine, slot, lanes)
+        for each, slot in zip(reducers, whole, strict=True):
+            each.finish(index, slot, 1)
 
-    def along(self, index: Sequence[Int], start: int, end: int, lanes: int, slots: Sequence[V]) -> None:
-        """Combine vectors from `start` to `end` with the accumulators in turn."""
-        stride = lanes * len(slots)
+    def fold(self, slots: Sequence[V], whole: V, lanes: int) -> None:
+        """Combine the lanes of accumulators with that of one lane."""
+        type = vector(registers.register(self.x.dtype), lanes)
+        for slot in slots[1:]:
+            self.take(slots[0], self.held(slot, type))
+        self.take(whole, self.e.folded(self.held(slots[0], type), self.combined))
+        if lanes in self.nans:
+            self.note(self.any(self.held(self.nans[lanes], type)))
+
+    def along(
+        self,
+        index: Sequence[Int],
+        start: int,
+        end: int,
+        lanes: int,
+        slots: Sequence[Sequence[V]],
+        beside: Sequence[Reducer],
+    ) -> None:
+        """Combine vectors from `start` to `end` with the accumulators in turn; `slots` has those of each reduction."""
+        reducers, chains = (self, *beside), len(slots[0])
+        stride = lanes * chains
         middle = start + (end - start) // stride * stride
         with ExitStack() as stack:
             inner = [stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in self.axes[:-1]]
             with self.e.loop(start, middle, stride) as first:
-                positions = [self.e.add(first, chain * lanes) for chain in range(len(slots))]
-                self.take_all(slots, [self.x.at(self.place(index, (*inner, at)), lanes) for at in positions])
+                positions = [self.e.add(first, chain * lanes) for chain in range(chains)]
+                for each, mine in zip(reducers, slots, strict=True):
+                    each.take_all(mine, [each.x.at(each.place(index, (*inner, at)), lanes) for at in positions])
             if middle < end:
                 with self.e.loop(middle, end, lanes) as position:
-                    self.take_all(slots[:1], [self.x.at(self.place(index, (*inner, position)), lanes)])
+                    for each, mine in zip(reducers, slots, strict=True):
+                        each.take_all(mine[:1], [each.x.at(each.place(index, (*inner, position)), lanes)])
 
     def finish(self, index: Sequence[Int], slot: V, width: int) -> None:
         total = self.noted(self.held(slot, vector(registers.register(self.x.dtype), width)))
         self.target.put(self.e, index, registers.rounded(self.e, total, self.x.dtype), width)
 
 
-def reduction(combine: Combine, start: Callable[[DType], object], ordered: bool = False) -> Rule:
-    """A reduction over the axes in `axes`; `ordered`: of floats by their order, in which NaNs are not."""
+@dataclass(frozen=True)
+class Reduction:
+    """How elements are combined, and what they are combined with first.
+
+    Fields:
+        ordered: whether floats are combined by their order, in which NaNs are not.
+    """
+
+    combine: Combine
+    start: Callable[[DType], object]
+    ordered: bool = False
+
+    def of(self, scope: Scope, x: LazyArray, axes: Sequence[int]) -> Reducer:
+        """The loops for an array."""
+        return Reducer(scope, x, axes, self.combine, self.start(x.dtype), self.looks_for_nans(x.dtype))
+
+    def looks_for_nans(self, dtype: DType) -> bool:
+        """True if NaNs are noted beside the accumulators."""
+        return self.ordered and dtypes.is_float(dtype)
+
+    def goes_in_rows(self, type: ArrayType, axes: Sequence[int]) -> bool:
+        """True if rows that are reduced to one are combined one after the other."""
+        return not self.looks_for_nans(type.dtype) and goes_in_rows(type, axes)
+
+
+def reduction(kind: Reduction) -> Rule:
+    """A reduction over the axes in `axes`."""
 
     def rule(
         scope: Scope, x: LazyArray, *, axes: tuple[int, ...], accumulator_ilp: int | None = None
@@ -254,19 +307,19 @@ def reduction(combine: Combine, start: Callable[[DType], object], ordered: bool 
         # The advice is for threads of a GPU: here the vectors of the processor say how many chains there are.
         if not axes or not x.shape:
             return (x,)
-        by_order = ordered and dtypes.is_float(x.dtype)
-        array = array_in(scope.e, Reducer(scope, x, axes, combine, start(x.dtype), by_order).run())
+        array = array_in(scope.e, kind.of(scope, x, axes).run())
         return (array if array.shape else scope.keep(array),)
 
     return rule
 
 
-RULES: dict[str, Rule] = {
-    "reduce_sum": reduction(_sum, lambda dtype: 0),
-    "reduce_prod": reduction(_product, lambda dtype: 1),
-    "reduce_max": reduction(LARGER, dtypes.least, True),
-    "reduce_min": reduction(SMALLER, dtypes.greatest, True),
-    "reduce_and": reduction(_bitwise("and"), lambda dtype: 1 if dtype == dtypes.BOOL else _ALL_BITS),
-    "reduce_or": reduction(_bitwise("or"), lambda dtype: 0),
-    "reduce_xor": reduction(_bitwise("xor"), lambda dtype: 0),
+REDUCTIONS: dict[str, Reduction] = {
+    "reduce_sum": Reduction(_sum, lambda dtype: 0),
+    "reduce_prod": Reduction(_product, lambda dtype: 1),
+    "reduce_max": Reduction(LARGER, dtypes.least, True),
+    "reduce_min": Reduction(SMALLER, dtypes.greatest, True),
+    "reduce_and": Reduction(_bitwise("and"), lambda dtype: 1 if dtype == dtypes.BOOL else _ALL_BITS),
+    "reduce_or": Reduction(_bitwise("or"), lambda dtype: 0),
+    "reduce_xor": Reduction(_bitwise("xor"), lambda dtype: 0),
 }
+RULES: dict[str, Rule] = {name: reduction(kind) for name, kind in REDUCTIONS.items()}

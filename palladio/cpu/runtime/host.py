@@ -31,8 +31,8 @@ class Processor:
         scales: multiplies float32 by powers of two, with VSCALEFPS.
         multiplies_pairs: multiplies pairs of bfloat16 and sums them in float32, with VDPBF16PS.
         multiplies_quads: multiplies four uint8 by four int8 and sums them in int32, with VPDPBUSD.
-        streamed_bytes: outputs of this size and larger are written past the caches, where little of them would be left
-            in the end.
+        streamed_bytes: calls whose arrays are of this size together write past the caches, where little of the first
+            ones would be left in the end.
         fetched_bytes: the largest blocks that are fetched while those before them are worked on: a second-level cache
             holds two.
     """

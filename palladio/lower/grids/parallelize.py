@@ -1,7 +1,7 @@
 """Dependence analysis of grid axes, for kernels whose author does not declare parallel ones.
 
 Steps along an axis are independent if each has separate blocks of every output, and none reads from scratch
-values of another. Both are proved from the structure alone: the axis is itself an index of the outputs' blocks,
+values of another. Both are proved from the structure alone: the axis follows from the indices of the outputs' blocks,
 and the first step of a task stores all of the scratch before it does anything else with it. If later steps of a task
 continue with values in scratch, steps of other tasks must not run between them.
 """
@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Eqn, Literal, Program, Var, walk
+from palladio.lower.block_indices import told_apart
 from palladio.lower.initialization import stores_all
 from palladio.lower.views import views
 from palladio.ops.control import cond
-from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.ops.grid import BlockMap, Grid
 from palladio.types.effects import EffectKind
 
 Known = dict[Any, Any]
@@ -45,7 +46,7 @@ def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
     if any(grid.parallel) or not grid.outputs or not _is_plain(grid, kernel):
         return grid.parallel
     axes = range(len(grid.sizes))
-    own = [all(has_own_blocks(block, axis) for block in grid.outputs) for axis in axes]
+    own = [all(has_own_blocks(grid, block, axis) for block in grid.outputs) for axis in axes]
     scratch = grid.split(kernel.inputs).scratch
     first = {kernel.inputs[axis]: np.int32(0) for axis in axes if not own[axis]}
     if not all(_begins_with_store(kernel, ref, first) for ref in scratch):
@@ -71,13 +72,9 @@ def _is_plain(grid: Grid, kernel: Program) -> bool:
     )
 
 
-def has_own_blocks(block: BlockMap, axis: int) -> bool:
+def has_own_blocks(grid: Grid, block: BlockMap, axis: int) -> bool:
     """True if different indices along a grid axis are different blocks, which share no element."""
-    if not block.contiguous:  # an axis may have two indices
-        return False
-    index = block.index_map.inputs[axis]
-    places = zip(block.dims, block.index_map.outputs, strict=True)
-    return any(atom is index and isinstance(dim, (Blocked, Squeezed)) for dim, atom in places)
+    return axis in told_apart(grid, block)
 
 
 def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:

@@ -1,0 +1,78 @@
+"""Block indices as sums of multiples of grid indices, which may tell these apart, as digits tell numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from palladio.ir.core import Atom, Literal, Program
+from palladio.ops.arrays.arithmetic import add, mul
+from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.types.types import ArrayType
+
+OFFSET = -1
+"""Stands for the axis of the constant in a sum."""
+
+LARGEST = 2**31
+"""Indices from here on would have wrapped around."""
+
+Terms = dict[int, int]
+
+
+class Digits(NamedTuple):
+    """A block index from which some grid indices follow.
+
+    Fields:
+        factors: by grid axis, from the least on: each is larger than what the axes before it add up to.
+        count: the number of blocks that the index goes through from 0 on, each once; 0 if it leaves some out.
+    """
+
+    factors: dict[int, int]
+    count: int
+
+
+def digits(grid: Grid, index_map: Program, atom: Atom) -> Digits | None:
+    """A block index as digits; None if it is anything else."""
+    terms = _terms(index_map, atom)
+    if terms is None:
+        return None
+    start, factors = terms.pop(OFFSET, 0), dict(sorted(terms.items(), key=lambda term: term[1]))
+    reach, dense = 0, start == 0
+    for axis, factor in factors.items():
+        size = grid.sizes[axis]
+        if not reach < factor < LARGEST:
+            return None
+        dense = dense and factor == reach + 1 and size is not None
+        reach = LARGEST if size is None else reach + factor * (size - 1)
+    return Digits(factors, reach + 1 if dense else 0)
+
+
+def told_apart(grid: Grid, block: BlockMap) -> set[int]:
+    """The grid axes whose index follows from which block a step has."""
+    if not block.contiguous:  # an axis may have two indices
+        return set()
+    found: set[int] = set()
+    for dim, atom in zip(block.dims, block.index_map.outputs, strict=True):
+        index = digits(grid, block.index_map, atom) if isinstance(dim, (Blocked, Squeezed)) else None
+        found.update(index.factors if index is not None else ())
+    return found
+
+
+def _terms(index_map: Program, atom: Atom) -> Terms | None:
+    """The factor of each grid index in a sum, and its constant; None if it is not such a sum."""
+    if isinstance(atom, Literal):
+        return {OFFSET: int(atom.value)}
+    if atom in index_map.inputs:
+        return {index_map.inputs.index(atom): 1} if isinstance(atom.type, ArrayType) else None
+    eqn = next((eqn for eqn in index_map.eqns if atom in eqn.outputs), None)
+    if eqn is None or eqn.op not in (add, mul):
+        return None
+    x, y = (_terms(index_map, each) for each in eqn.inputs)
+    if x is None or y is None:
+        return None
+    if eqn.op is add:
+        return {axis: x.get(axis, 0) + y.get(axis, 0) for axis in {*x, *y}}
+    constant, others = (x, y) if x.keys() <= {OFFSET} else (y, x)
+    if not constant.keys() <= {OFFSET}:
+        return None
+    factor = constant.get(OFFSET, 0)
+    return {axis: factor * each for axis, each in others.items() if factor * each}
