@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -135,3 +136,15 @@ def test_old_elements_that_nothing_uses_are_not_written_down(texts: list[str]) -
     for kernel, outs in ((kept, [out, pl.ShapeDtypeStruct((8,), np.int32)]), (dropped, out)):
         pl.pallas_call(kernel, outs, interpret="cpu")(NUMBERS)
     assert texts[0].count("-2147483648") > texts[1].count("-2147483648")
+
+
+def test_one_value_for_all_elements_is_not_written_to_memory(texts: list[str]) -> None:
+    def kernel(numbers: Any, out: Any) -> None:
+        out[...] = jnp.zeros_like(out)
+        plgpu.atomic_add(out, (numbers[...],), jnp.ones((4096,), np.int32))
+
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((8,), np.int32), interpret="cpu")
+    numbers = np.random.default_rng(0).integers(-8, 8, 4096).astype(np.int32)
+    np.testing.assert_array_equal(call(numbers), np.bincount(numbers % 8, minlength=8))
+    found = re.search(r"@arena_size = internal constant i64 (\d+)", texts[-1])
+    assert found and 4096 * 4 <= int(found[1]) < 2 * 4096 * 4  # the indices only

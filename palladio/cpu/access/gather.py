@@ -213,7 +213,9 @@ def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
 
 
 def settled(scope: Scope, array: LazyArray) -> LazyArray:
-    """An array in memory that nothing changes meanwhile, or a scalar in a register."""
+    """An array in memory that nothing changes meanwhile, or a scalar in a register, as all elements may be."""
+    if array.shape and array.uniform:
+        return array
     changes = any(not memory.steady for memory in array.reads)
     return scope.keep(array) if changes or array.buffer is None or array.fill is not None else array
 

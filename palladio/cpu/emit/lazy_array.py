@@ -122,6 +122,7 @@ class LazyArray:
         near: a buffer of the same shape; each element is computed from the one at its place there.
         normal: whether no element is a subnormal number.
         zero: whether all elements are known to be 0, not -0.
+        uniform: whether all elements are one value in a register.
         ahead: byte distance to the same element of the next task's block, for prefetching.
     """
 
@@ -137,6 +138,7 @@ class LazyArray:
     near: StridedArray | None = None
     normal: bool = False
     zero: bool = False
+    uniform: bool = False
     ahead: V | None = None
 
     @property
@@ -200,7 +202,9 @@ def asking(e: Emitter, array: LazyArray) -> LazyArray:
 def scalar_array(e: Emitter, value: V, dtype: DType) -> LazyArray:
     """The array of one scalar value."""
     zero = value.constant == 0 and math.copysign(1, value.constant) > 0
-    return LazyArray(ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True, zero=zero)
+    return LazyArray(
+        ArrayType((), dtype), lambda index, width: e.splat(value, width), {}, True, zero=zero, uniform=True
+    )
 
 
 def number_array(e: Emitter, index: Int) -> LazyArray:

@@ -53,7 +53,9 @@ def _broadcast(scope: Scope, x: LazyArray, *, shape: Shape, axes: tuple[int, ...
             return e.gathered([x.at(source((*lead, e.add(last, lane))), 1) for lane in range(width)])
         return e.splat(x.at(source(index), 1), width)
 
-    return (LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap, zero=x.zero),)
+    return (
+        LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), x.cheap, zero=x.zero, uniform=x.uniform),
+    )
 
 
 def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> Sequence[LazyArray]:
