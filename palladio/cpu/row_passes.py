@@ -91,7 +91,7 @@ class _Values:
 
 @dataclass
 class _Pass:
-    """One equation: what it goes through, and where its results are, past the caches if `streamed`."""
+    """One equation, with the place of its results; they are written past the caches if `streamed`."""
 
     eqn: Eqn
     target: StridedArray
@@ -105,7 +105,7 @@ class _Pass:
 
     @property
     def atom(self) -> Atom:
-        """What it goes through."""
+        """The array that it goes through."""
         atom: Atom = self.eqn.inputs[-1]
         return atom
 
@@ -152,7 +152,7 @@ class _RowPasses:
         return found
 
     def operands(self, atoms: Sequence[Atom]) -> set[Atom]:
-        """What some arrays are computed from."""
+        """The arrays in memory that some arrays are computed from."""
         left, found = [*atoms], set()
         while left:
             atom = left.pop()

@@ -275,7 +275,7 @@ class Reducer:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How elements are combined, and what they are combined with first.
+    """A way to combine elements, and the value that they are combined with first.
 
     Fields:
         ordered: whether floats are combined by their order, in which NaNs are not.
