@@ -51,6 +51,7 @@ NOT_DRAWN: dict[str, str] = {
     "grid_call": "its blocks are drawn by the tests of calls",
     "dot_accumulate": "the shape of its first operand follows from those of the others",
     "zero_outside": "it promises something of values, which those of the fuzzer would break",
+    "tee": "the equation after it must be a reduction of rows",
     "store_rows": "its mask is the same in all of a row, which those of the fuzzer are not",
     "initialize": "it is of blocks of outputs, which are drawn by the tests of calls",
     "layout_cast": "it says where the compiler may keep a value, and changes none",
