@@ -1,4 +1,4 @@
-"""The operators under PyTorch's transformations: compile, export, vmap, `torch.func`, autocast, and their checks."""
+"""Batches and derivatives of `torch.func`, the expert layer, operators of users' kernels; all compiled too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import palladio as pl
-from palladio.interop.torch import attention, experts, gmm, matmul, moe_mlp, op, softmax, tgmm
+from palladio.interop.torch import attention, experts, gmm, moe_mlp, op
 from palladio.interop.torch.composed_experts import composed
 
 SIZES = torch.tensor([3, 0, 4, 2], dtype=torch.int32)
@@ -19,98 +19,6 @@ SIZES = torch.tensor([3, 0, 4, 2], dtype=torch.int32)
 def drawn(*shape: int, dtype: Any = torch.float32, seed: int = 0, grad: bool = False) -> torch.Tensor:
     values = np.random.default_rng([seed, *shape]).standard_normal(shape)
     return torch.tensor(values, dtype=dtype, requires_grad=grad)
-
-
-def layer(x: Any, w: Any, sizes: Any) -> Any:
-    return gmm(x * 2, w, sizes).relu().sum()
-
-
-CALLS = {
-    "gmm": lambda dtype: (layer, drawn(9, 8, dtype=dtype, grad=True), drawn(4, 8, 6, dtype=dtype, grad=True), SIZES),
-    "tgmm": lambda dtype: (tgmm, drawn(8, 9, dtype=dtype, grad=True), drawn(9, 6, dtype=dtype, grad=True), SIZES),
-    "matmul": lambda dtype: (matmul, drawn(5, 8, dtype=dtype, grad=True), drawn(8, 6, dtype=dtype, grad=True)),
-    "softmax": lambda dtype: (softmax, drawn(5, 8, dtype=dtype, grad=True)),
-    "attention": lambda dtype: (
-        attention,
-        *(drawn(2, 5, 8, dtype=dtype, seed=seed, grad=True) for seed in range(3)),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_a_function_compiles_whole_and_gives_the_same(name: str) -> None:
-    function, *args = CALLS[name](torch.float32)
-    expected = function(*args)
-    found = torch.compile(function, fullgraph=True, backend="aot_eager")(*args)
-    torch.testing.assert_close(found, expected)
-    leaves = [arg for arg in args if arg.requires_grad]
-    for one, other in zip(
-        torch.autograd.grad(found.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True
-    ):
-        torch.testing.assert_close(one, other)
-
-
-def test_another_number_of_tokens_does_not_compile_again() -> None:
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=counter)
-    w = drawn(4, 8, 6)
-    for m in (9, 17, 40):
-        x, sizes = drawn(m, 8), torch.tensor([m - 7, 0, 4, 3])
-        torch.testing.assert_close(compiled(x, w, sizes), layer(x, w, sizes))
-    assert counter.frame_count == 1
-
-
-class Experts(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = torch.nn.Parameter(drawn(4, 8, 6))
-
-    def forward(self, x: Any, sizes: Any) -> Any:
-        return gmm(x, self.weights, sizes)
-
-
-def exported(module: Any) -> Any:
-    shapes = {"x": {0: torch.export.Dim("m", min=2)}, "sizes": None}
-    return torch.export.export(module, (drawn(9, 8), SIZES), dynamic_shapes=shapes)
-
-
-def test_a_module_is_exported_for_any_number_of_tokens() -> None:
-    module = Experts()
-    x, sizes = drawn(20, 8), torch.tensor([10, 0, 6, 4], dtype=torch.int32)
-    torch.testing.assert_close(exported(module).module()(x, sizes), module(x, sizes))
-
-
-@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")  # PyTorch's own
-def test_a_module_compiles_ahead_of_time(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    module = Experts()
-    with torch.no_grad():
-        package = torch._inductor.aoti_compile_and_package(
-            exported(module),
-            package_path=str(tmp_path / "experts.pt2"),
-            inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", "cpp_cache_precompile_headers": False},
-        )
-    run = torch._inductor.aoti_load_package(package)
-    for m in (9, 20):
-        x, sizes = drawn(m, 8), torch.tensor([m - 7, 0, 4, 3], dtype=torch.int32)
-        torch.testing.assert_close(run(x, sizes), module(x, sizes))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["gmm", "tgmm", "matmul", "softmax", "attention"])
-def test_pytorchs_own_check_passes(name: str, dtype: Any) -> None:
-    x, w = drawn(9, 8, dtype=dtype, grad=True), drawn(4, 8, 6, dtype=dtype, grad=True)
-    q, k, v = (drawn(2, 5, 8, dtype=dtype, seed=seed, grad=True) for seed in range(3))
-    args = {
-        "gmm": (x, w, SIZES, None, None, None, [0] * 9, False, ""),
-        "tgmm": (x.detach().T.contiguous(), drawn(9, 6, dtype=dtype), SIZES, None, None, None, [0] * 9, 4, ""),
-        "matmul": (x, drawn(8, 6, dtype=dtype, grad=True), None, [0] * 9, ""),
-        "softmax": (x, None, ""),
-        "attention": (q, k, v, True, None, None, None, ""),
-    }[name]
-    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    found = torch.library.opcheck(getattr(torch.ops.palladio, name).default, args, test_utils=tests)
-    assert set(found.values()) == {"SUCCESS"}
 
 
 def test_batches_and_the_derivatives_of_torch_func() -> None:
@@ -127,23 +35,6 @@ def test_attention_has_the_derivative_of_its_formula() -> None:
     q, k, v = (drawn(2, 5, 4, dtype=torch.float64, seed=seed, grad=True) for seed in range(3))
     for causal in (False, True):
         assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, causal=causal), (q, k, v))  # noqa: B023
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_an_autocast_region_decides_the_dtype(dtype: Any) -> None:
-    x, w = drawn(9, 8, grad=True), drawn(4, 8, 6, grad=True)
-    with torch.autocast("cpu", dtype):
-        out = gmm(x, w, SIZES)
-        assert out.dtype == matmul(x, w[0]).dtype == dtype
-    out.sum().backward()
-    assert x.grad is not None and x.grad.dtype == torch.float32
-    assert gmm(x.double(), w.double(), SIZES).dtype == torch.float64
-
-
-def test_tensors_without_data_have_results_without_data() -> None:
-    x, w = torch.empty(9, 8, device="meta"), torch.empty(4, 8, 6, device="meta")
-    out = gmm(x, w, torch.empty(4, dtype=torch.int32, device="meta"))
-    assert (out.shape, out.device.type) == ((9, 6), "meta")
 
 
 def test_what_is_no_tensor_is_refused() -> None:
@@ -291,6 +182,21 @@ def test_a_kernel_becomes_an_operator_in_one_call() -> None:
     rows = torch.stack([x.detach()] * 3)
     torch.testing.assert_close(torch.func.vmap(product, in_dims=(0, None))(rows, y.detach()), rows * y.detach())
     torch.testing.assert_close(torch.func.grad(lambda x: product(x, y.detach()).sum())(x.detach()), y.detach())
+
+
+def test_derivatives_of_a_users_kernel_are_in_one_compiled_graph() -> None:
+    x, y = drawn(4, 8), drawn(4, 8, seed=1)
+    gradients = torch.func.grad(lambda x, y: (product(x, y) ** 2).sum(), argnums=(0, 1))
+    found = torch.compile(gradients, fullgraph=True, backend="aot_eager")(x, y)
+    torch.testing.assert_close(found, (2 * x * y * y, 2 * x * x * y))
+
+
+def test_an_operator_of_a_users_kernel_passes_pytorchs_own_check() -> None:
+    given = [drawn(4, 8, grad=True), drawn(4, 8, seed=1, grad=True)]
+    found = torch.library.opcheck(torch.ops.palladio_kernels.scaled.default, (given,))
+    assert set(found.values()) == {"SUCCESS"}
+    shapes = torch.ops.palladio_kernels.scaled([each.to("meta") for each in given])
+    assert [(each.shape, each.device.type) for each in shapes] == [((4, 8), "meta")]
 
 
 def test_a_kernel_of_several_results_becomes_an_operator() -> None:

@@ -51,7 +51,7 @@ def dtype_of(dtype: Any) -> torch.dtype | None:
 
 
 def require_tensors(**tensors: Any) -> None:
-    """Refuse operands that are not tensors.
+    """Refuse operands that are not tensors, or whose elements do not lie in memory by strides.
 
     Raises:
         PalladioTypeError: naming the first one.
@@ -64,6 +64,11 @@ def require_tensors(**tensors: Any) -> None:
                 got=type(value).__name__,
                 hint="palladio.library takes arrays of any library",
             )
+        if value.layout is not torch.strided or value.is_quantized:
+            got, hint = str(value.layout), "tensor.to_dense(), or tensor.unbind() of a nested tensor"
+            if value.is_quantized:
+                got, hint = str(value.dtype), "tensor.dequantize()"
+            raise PalladioTypeError("the tensor is not dense", argument=argument, got=got, hint=hint)
 
 
 def under_autocast(*tensors: Tensor) -> Sequence[Tensor]:

@@ -9,6 +9,7 @@ import torch
 from palladio import library
 from palladio.interop.extras import executor_named
 from palladio.interop.torch.composed_experts import composed
+from palladio.interop.torch.registration import operator
 from palladio.library.experts import layer_call
 
 Tensor = torch.Tensor
@@ -29,9 +30,9 @@ def _call(*layer: Any) -> Any:
     return layer_call(*given)
 
 
-@torch.library.custom_op("palladio::moe_mlp", mutates_args=(), schema=f"({_ARRAYS}, {_OPTIONS}) -> Tensor")
+@operator("palladio::moe_mlp", f"({_ARRAYS}, {_OPTIONS}) -> Tensor")
 def moe_mlp(*layer: Any) -> Tensor:
-    """`palladio.library.moe_mlp`, where nothing asks for its gradient."""
+    """`palladio.library.moe_mlp`. Its gradient computes the inputs of the activation again."""
     *arrays, up_bias, down_bias, activation, transposed, interpret = layer
     out: Tensor = library.moe_mlp(
         *arrays,
@@ -49,9 +50,7 @@ def _(tokens: Tensor, *others: Any) -> Tensor:
     return tokens.new_empty(tokens.shape)
 
 
-@torch.library.custom_op(
-    "palladio::moe_mlp_with_inputs", mutates_args=(), schema=f"({_ARRAYS}, {_OPTIONS}) -> (Tensor, Tensor)"
-)
+@operator("palladio::moe_mlp_with_inputs", f"({_ARRAYS}, {_OPTIONS}) -> (Tensor, Tensor)")
 def moe_mlp_with_inputs(*layer: Any) -> tuple[Tensor, Tensor]:
     """The layer, differentiable, with the inputs of its activation, `[t k, parts, columns]`."""
     found: tuple[Tensor, Tensor] = _call(*layer).with_inputs()
@@ -67,10 +66,8 @@ def _(tokens: Tensor, expert_ids: Tensor, weights: Tensor, up: Tensor, *others: 
     return tokens.new_empty(tokens.shape), tokens.new_empty((rows, parts, columns))
 
 
-@torch.library.custom_op(
-    "palladio::moe_mlp_gradients",
-    mutates_args=(),
-    schema=f"(Tensor grad, Tensor inputs, int[] wanted, {_ARRAYS}, {_OPTIONS}) -> Tensor[]",
+@operator(
+    "palladio::moe_mlp_gradients", f"(Tensor grad, Tensor inputs, int[] wanted, {_ARRAYS}, {_OPTIONS}) -> Tensor[]"
 )
 def moe_mlp_gradients(grad: Tensor, inputs: Tensor, wanted: list[int], *layer: Any) -> list[Tensor]:
     """The gradients with these numbers among tokens, weights, matrices and biases."""
@@ -88,12 +85,15 @@ def _context(ctx: Any, inputs: Any, output: Any) -> None:
     *arrays, ctx.activation, ctx.transposed, ctx.interpret = inputs
     arrays[1] = arrays[1].clone()  # the caller may change the ids between forward and backward
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*arrays, output[1])
+    kept = []
+    if isinstance(output, tuple):
+        kept = [output[1]]
+        ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*arrays, *kept)
 
 
-def _backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
-    *arrays, inputs = ctx.saved_tensors
+def _backward(ctx: Any, grad: Tensor | None, _: Any = None) -> Any:
+    arrays, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
     options = ctx.activation, ctx.transposed, ctx.interpret
     found: list[Tensor | None] = [None] * (len(arrays) + len(options))
     wanted = [number for number, place in enumerate(_DIFFERENTIABLE) if ctx.needs_input_grad[place]]
@@ -102,6 +102,8 @@ def _backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         results = _differentiable_gradients(grad, arrays, [_DIFFERENTIABLE[number] for number in wanted], options)
     else:
+        # The layer alone keeps no inputs of its activation, and computes them again.
+        inputs = kept[0] if kept else moe_mlp_with_inputs(*arrays, *options)[1]
         results = moe_mlp_gradients(grad, inputs, wanted, *arrays, *options)
     for number, result in zip(wanted, results, strict=True):
         found[_DIFFERENTIABLE[number]] = result
@@ -117,4 +119,5 @@ def _differentiable_gradients(grad: Tensor, arrays: Any, places: list[int], opti
     return torch.autograd.grad(out, [given[place] for place in places], grad, create_graph=True)
 
 
-moe_mlp_with_inputs.register_autograd(_backward, setup_context=_context)
+moe_mlp.register_derivatives(_context, _backward)
+moe_mlp_with_inputs.register_derivatives(_context, _backward)

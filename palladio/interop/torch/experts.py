@@ -10,6 +10,7 @@ import torch
 from palladio.base.errors import at_call
 from palladio.interop.extras import executor_name
 from palladio.interop.torch import expert_operators
+from palladio.interop.torch.arguments import require_tensors
 from palladio.interop.torch.composed_experts import ACTIVATIONS, Activation, composed
 from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed
 from palladio.library.checks import unknown_activation
@@ -45,7 +46,7 @@ def _in_kernels(*args: Any) -> Tensor:
     if is_recording(args):
         found: Tensor = expert_operators.moe_mlp_with_inputs(*args)[0]
         return found
-    run: Any = expert_operators.moe_mlp if torch.compiler.is_compiling() else expert_operators.moe_mlp._init_fn
+    run: Any = expert_operators.moe_mlp if torch.compiler.is_compiling() else expert_operators.moe_mlp.run
     out: Tensor = run(*args)
     return out
 
@@ -95,6 +96,9 @@ def moe_mlp(
     if isinstance(activation, str) and activation not in ACTIVATIONS:
         with at_call():
             raise unknown_activation(activation)
+    if not torch.compiler.is_compiling():
+        with at_call():
+            require_tensors(tokens=tokens, expert_ids=expert_ids, expert_weights=expert_weights, up=up, down=down)
     arrays = (tokens, expert_ids, expert_weights, up, down, up_bias, down_bias)
     named = isinstance(activation, str) and after is None
     if named and (_is_in_kernels(arrays) or _is_on_hopper(arrays, interpret)):

@@ -18,7 +18,8 @@ from palladio.interop.torch.arguments import (
     require_tensors,
     under_autocast,
 )
-from palladio.interop.torch.derivatives import apply, is_direct
+from palladio.interop.torch.derivatives import is_direct
+from palladio.interop.torch.registration import apply
 from palladio.library.checks import Tile, Tiling
 
 Tensor = torch.Tensor

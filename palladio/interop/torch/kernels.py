@@ -10,7 +10,7 @@ import torch
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.outputs import Outputs
-from palladio.interop.torch.derivatives import needs_function, one_at_a_time
+from palladio.interop.torch.registration import Operator
 
 Tensor = torch.Tensor
 Backward = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None] | Tensor | None]
@@ -62,30 +62,13 @@ class _Kernel:
         self.types = [(type.shape, getattr(torch, str(type.dtype))) for type in outputs.types]
         # The results' tree with numbers for leaves, in plain Python, which PyTorch's compiler follows.
         self.template = trees.unflatten(outputs.structure, range(len(self.types)))
-        self.operator = torch.library.custom_op(
-            name, self._run, mutates_args=(), schema="(Tensor[] inputs) -> Tensor[]"
-        )
+        self.operator = Operator(name, self._run, "(Tensor[] inputs) -> Tensor[]")
         self.operator.register_fake(self._described)
-        self.operator.register_vmap(one_at_a_time(self._apply))
-        self.operator.register_autograd(self._gradients, setup_context=self._context)
-        members = {
-            "forward": staticmethod(lambda *inputs: tuple(self.operator(list(inputs)))),
-            "setup_context": staticmethod(lambda ctx, inputs, outputs: self._context(ctx, (inputs,), outputs)),
-            "backward": staticmethod(lambda ctx, *grads: tuple(self._gradients(ctx, grads))),
-            "vmap": staticmethod(one_at_a_time(lambda *inputs: tuple(self._apply(list(inputs))))),
-        }
-        self.function: Any = type(name.rpartition(":")[2], (torch.autograd.Function,), members)
+        self.operator.register_derivatives(self._context, self._gradients)
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Run the kernel on tensors."""
-        return _filled(self.template, self._apply(list(inputs)))
-
-    def _apply(self, inputs: list[Tensor]) -> Sequence[Tensor]:
-        if needs_function():
-            found: Sequence[Tensor] = self.function.apply(*inputs)
-            return found
-        outputs: Sequence[Tensor] = self.operator(inputs)
-        return outputs
+        return _filled(self.template, self.operator(list(inputs)))
 
     def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         return list(trees.flatten(self.call(*inputs))[0])
@@ -97,11 +80,10 @@ class _Kernel:
     def _context(self, ctx: Any, inputs: Any, output: Any) -> None:
         if self.backward is None:
             return
-        (given,) = inputs
-        ctx.count = len(given)
-        ctx.save_for_backward(*given, *output)
+        ctx.count = len(inputs)
+        ctx.save_for_backward(*inputs, *output)
 
-    def _gradients(self, ctx: Any, grads: Any) -> list[Tensor | None]:
+    def _gradients(self, ctx: Any, *grads: Any) -> Any:
         if self.backward is None:
             raise PalladioNotImplementedError(
                 "the operator has no gradient",
@@ -109,8 +91,7 @@ class _Kernel:
                 hint="op(call, name=..., backward=...) gives it one",
             )
         inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        found: Any = self.backward(inputs, outputs, tuple(grads))
-        return list(found) if isinstance(found, (tuple, list)) else [found]
+        return self.backward(inputs, outputs, grads)
 
 
 def _filled(template: Any, leaves: Sequence[Tensor]) -> Any:

@@ -15,7 +15,8 @@ import torch
 
 from palladio import library
 from palladio.interop.extras import executor_named
-from palladio.interop.torch.derivatives import apply, differentiable, keep, total
+from palladio.interop.torch.derivatives import keep, total
+from palladio.interop.torch.registration import apply, operator
 from palladio.library.checks import Tile
 from palladio.library.namesakes import on_hopper
 
@@ -49,7 +50,7 @@ def _dtype(dtype: torch.dtype | None, *operands: Tensor | None) -> torch.dtype:
 # Grouped products. The gradients of one are the other.
 
 
-@torch.library.custom_op("palladio::gmm", mutates_args=())
+@operator("palladio::gmm")
 def gmm(
     lhs: Tensor,
     rhs: Tensor,
@@ -129,10 +130,10 @@ def _in_groups(sizes: Tensor, offset: Tensor | None, groups: int, m: int) -> Ten
     return ((row >= bounds[first]) & (row < bounds[first + groups]))[:, None]
 
 
-differentiable(gmm, _gmm_context, _gmm_backward, _gmm_forward)
+gmm.register_derivatives(_gmm_context, _gmm_backward, _gmm_forward)
 
 
-@torch.library.custom_op("palladio::tgmm", mutates_args=())
+@operator("palladio::tgmm")
 def tgmm(
     lhs: Tensor,
     rhs: Tensor,
@@ -196,13 +197,13 @@ def _tgmm_forward(ctx: Any, saved: Any, lhs: Tensor | None, rhs: Tensor | None, 
     )
 
 
-differentiable(tgmm, _tgmm_context, _tgmm_backward, _tgmm_forward)
+tgmm.register_derivatives(_tgmm_context, _tgmm_backward, _tgmm_forward)
 
 
 # Dense products.
 
 
-@torch.library.custom_op("palladio::matmul", mutates_args=())
+@operator("palladio::matmul")
 def matmul(x: Tensor, y: Tensor, dtype: torch.dtype | None, tiling: list[int], interpret: str) -> Tensor:
     """`palladio.library.matmul`."""
     tile = _tile(tiling, FORWARD)
@@ -240,13 +241,13 @@ def _matmul_forward(ctx: Any, saved: Any, x: Tensor | None, y: Tensor | None, *o
     )
 
 
-differentiable(matmul, _matmul_context, _matmul_backward, _matmul_forward)
+matmul.register_derivatives(_matmul_context, _matmul_backward, _matmul_forward)
 
 
 # Along the last axis.
 
 
-@torch.library.custom_op("palladio::softmax", mutates_args=())
+@operator("palladio::softmax")
 def softmax(x: Tensor, block_rows: int | None, interpret: str) -> Tensor:
     """`palladio.library.softmax`."""
     out: Tensor = library.softmax(x, block_rows=block_rows, interpret=executor_named(interpret))
@@ -272,10 +273,10 @@ def _softmax_forward(ctx: Any, saved: Any, x: Tensor | None, *others: Any) -> Te
     return None if x is None else _softmax_derivative(saved[0], x)
 
 
-differentiable(softmax, lambda ctx, inputs, output: keep(ctx, output), _softmax_backward, _softmax_forward)
+softmax.register_derivatives(lambda ctx, inputs, output: keep(ctx, output), _softmax_backward, _softmax_forward)
 
 
-@torch.library.custom_op("palladio::attention", mutates_args=())
+@operator("palladio::attention")
 def attention(
     q: Tensor,
     k: Tensor,
@@ -352,4 +353,4 @@ def _attention_forward(
     return None if found is None else found.to(saved[2].dtype)
 
 
-differentiable(attention, _attention_context, _attention_backward, _attention_forward)
+attention.register_derivatives(_attention_context, _attention_backward, _attention_forward)

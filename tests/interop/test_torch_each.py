@@ -1,0 +1,215 @@
+"""Each function of `palladio.interop.torch` under each transformation of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from palladio.interop.torch import attention, gmm, matmul, moe_mlp, softmax, tgmm
+from tests.interop.torch_cases import DTYPES, FUNCTIONS, case, each, leaves, sized
+
+
+@each
+def test_its_gradient_and_the_gradient_of_that(name: str) -> None:
+    function, given = case(name, torch.float64)
+    assert torch.autograd.gradcheck(function, leaves(given))
+    assert torch.autograd.gradgradcheck(function, leaves(given))
+
+
+@each
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tensors_without_data_have_results_without_data(name: str, dtype: Any) -> None:
+    given = sized(name, 9, dtype)
+    expected = FUNCTIONS[name](*given)
+    found = FUNCTIONS[name](*(tensor.to("meta") for tensor in given))
+    assert (found.shape, found.dtype, found.stride()) == (expected.shape, expected.dtype, expected.stride())
+    assert found.is_meta
+    with FakeTensorMode() as mode:
+        fake = FUNCTIONS[name](*map(mode.from_tensor, given))
+    assert (fake.shape, fake.dtype, fake.stride()) == (expected.shape, expected.dtype, expected.stride())
+
+
+@each
+def test_a_batch_is_each_of_its_elements(name: str) -> None:
+    function, given = case(name, torch.float64)
+    batch = [torch.stack([tensor, 2 * tensor, -tensor]) for tensor in given]
+    expected = torch.stack([function(*one) for one in zip(*batch, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(function)(*batch), expected)
+    last = [tensor.movedim(0, -1) for tensor in batch]
+    torch.testing.assert_close(torch.func.vmap(function, in_dims=-1, out_dims=1)(*last), expected.movedim(0, 1))
+
+
+@each
+def test_functions_that_write_in_place_are_made_functional(name: str) -> None:
+    function, given = case(name, torch.float64)
+
+    def writing(*tensors: torch.Tensor) -> torch.Tensor:
+        first = tensors[0].clone()
+        first.mul_(2)
+        out = function(first, *tensors[1:])
+        out[0].add_(1)
+        return out
+
+    torch.testing.assert_close(torch.func.functionalize(writing)(*given), writing(*given))
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_region_of_autocast_decides_the_dtype(name: str, dtype: Any) -> None:
+    function, given = case(name, torch.float32)
+    exact = function(*given)
+    own = leaves(given)
+    with torch.autocast("cpu", dtype):
+        found = function(*own)
+    # As PyTorch's softmax on CPUs, ours keeps its dtype; the expert layer gives back that of its tokens.
+    assert found.dtype == (torch.float32 if name in ("softmax", "moe_mlp") else dtype)
+    torch.testing.assert_close(found.float(), exact, rtol=0.05, atol=0.1)
+    found.sum().backward()
+    assert {tensor.grad.dtype for tensor in own if tensor.grad is not None} == {torch.float32}
+    wide, given = case(name, torch.float64)
+    with torch.autocast("cpu", dtype):
+        assert wide(*given).dtype == torch.float64
+
+
+def module(name: str) -> Any:
+    """The function as a module of its tensors and its integers, for which nothing is known beforehand."""
+
+    class Module(torch.nn.Module):
+        def forward(self, integers: Any, *tensors: Any) -> Any:
+            return FUNCTIONS[name](integers, *tensors)
+
+    return Module()
+
+
+@each
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize(("dynamic", "most"), [(True, 1), (None, 2)], ids=["dynamic", "by default"])
+def test_other_numbers_of_tokens_do_not_compile_again(name: str, training: bool, dynamic: Any, most: int) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    whole = module(name)
+    compiled = torch.compile(whole, fullgraph=True, dynamic=dynamic, backend=counter)
+    for m in (9, 17, 40, 23):
+        integers, *given = sized(name, m)
+        own, other = (leaves(given) if training else given for _ in range(2))
+        found, expected = compiled(integers, *own), whole(integers, *other)
+        torch.testing.assert_close(found, expected)
+        if training:
+            found.square().sum().backward()
+            expected.square().sum().backward()
+            for one, two in zip(own, other, strict=True):
+                torch.testing.assert_close(one.grad, two.grad)
+    assert counter.frame_count <= most
+    assert len(counter.graphs) == counter.frame_count
+
+
+def exported(name: str) -> Any:
+    """The function's program for any number of tokens."""
+    integers, *given = sized(name, 9)
+    tokens = torch.export.Dim("tokens", min=8)
+    axis, per_token = (1 if name == "attention" else 0), {"tgmm": 2, "moe_mlp": 2}.get(name, 1)
+    shapes = {
+        "integers": {0: tokens} if name == "moe_mlp" else None,
+        "tensors": tuple({axis: tokens} if number < per_token else None for number in range(len(given))),
+    }
+    return torch.export.export(module(name), (integers, *given), dynamic_shapes=shapes)
+
+
+@each
+def test_it_is_exported_for_any_number_of_tokens(name: str) -> None:
+    program = exported(name)
+    for m in (9, 30):
+        torch.testing.assert_close(program.module()(*sized(name, m)), FUNCTIONS[name](*sized(name, m)))
+
+
+class All(torch.nn.Module):
+    """All functions one after the other."""
+
+    def forward(self, sizes: Any, ids: Any, x: Any, w: Any, weights: Any, up: Any, down: Any) -> Any:
+        rows = moe_mlp(matmul(softmax(gmm(x, w, sizes)), w[0].T), ids, weights, up, down)
+        return attention(rows[None], rows[None], rows[None])[0] @ tgmm(rows.T, rows, sizes)[0]
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")  # PyTorch's own
+def test_they_are_compiled_ahead_of_time(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+
+    def given(m: int) -> tuple[torch.Tensor, ...]:
+        sizes, x, w = sized("gmm", m)
+        ids, _, *rest = sized("moe_mlp", m)
+        return sizes, ids, x, w, *rest
+
+    tokens = torch.export.Dim("tokens", min=8)
+    shapes = [None, {0: tokens}, {0: tokens}, None, {0: tokens}, None, None]
+    with torch.no_grad():
+        package = torch._inductor.aoti_compile_and_package(
+            torch.export.export(All(), given(9), dynamic_shapes=shapes),
+            package_path=str(tmp_path / "program.pt2"),
+            inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", "cpp_cache_precompile_headers": False},
+        )
+    run = torch._inductor.aoti_load_package(package)
+    for m in (9, 20):
+        torch.testing.assert_close(run(*given(m)), All()(*given(m)))
+
+
+DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
+    "grad": lambda loss, given: torch.func.grad(loss, argnums=tuple(range(len(given))))(*given),
+    "vjp": lambda loss, given: torch.func.vjp(loss, *given)[1](torch.tensor(2.0, dtype=torch.float64)),
+    "jvp": lambda loss, given: torch.func.jvp(loss, tuple(given), tuple(given))[1],
+    "jacrev": lambda loss, given: torch.func.jacrev(loss)(*given),
+    "jacfwd": lambda loss, given: torch.func.jacfwd(loss)(*given),
+    "grad of grad": lambda loss, given: torch.func.grad(lambda *x: torch.func.grad(loss)(*x).square().sum())(*given),
+    "grad of vmap": lambda loss, given: torch.func.grad(
+        lambda *x: torch.func.vmap(loss)(*(torch.stack([each, 2 * each]) for each in x)).sum()
+    )(*given),
+    "vmap of grad": lambda loss, given: torch.func.vmap(torch.func.grad(loss))(
+        *(torch.stack([each, 2 * each]) for each in given)
+    ),
+}
+
+
+@each
+@pytest.mark.parametrize("kind", DERIVATIVES)
+def test_derivatives_of_torch_func_are_in_one_compiled_graph(name: str, kind: str) -> None:
+    torch._dynamo.reset()
+    function, given = case(name, torch.float64)
+    derived = lambda *tensors: DERIVATIVES[kind](lambda *x: (function(*x) ** 3).sum(), tensors)
+    compiled = torch.compile(derived, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*given), derived(*given))
+
+
+def operator_arguments(name: str, dtype: Any) -> tuple[Any, ...]:
+    """The arguments of an operator of `torch.ops.palladio`."""
+    function = {"moe_mlp_with_inputs": "moe_mlp", "moe_mlp_gradients": "moe_mlp"}.get(name, name)
+    integers, *tensors = sized(function, 9, dtype)
+    if dtype in DTYPES:
+        tensors = [*leaves(tensors)]
+    if name == "gmm":
+        return *tensors, integers, None, None, None, [0] * 9, False, ""
+    if name == "tgmm":
+        return tensors[0].detach().T.contiguous(), tensors[1], integers, None, None, None, [0] * 9, 4, ""
+    if name.startswith("moe_mlp"):
+        tokens, weights, up, down = tensors
+        if name == "moe_mlp_with_inputs":
+            integers = integers % len(up)  # inputs of an activation elsewhere are of any value
+        layer = tokens, integers, weights, up, down, None, None, "swiglu", False, ""
+        if name != "moe_mlp_gradients":
+            return layer
+        inputs = torch.ops.palladio.moe_mlp_with_inputs(*layer)[1].detach()
+        plain = [each.detach() if isinstance(each, torch.Tensor) else each for each in layer]
+        return torch.ones_like(tokens), inputs, [0, 1, 2, 3], *plain
+    options = {"matmul": (None, [0] * 9, ""), "softmax": (None, ""), "attention": (False, None, None, None, "")}
+    return *tensors, *options[name]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", [*FUNCTIONS, "moe_mlp_with_inputs", "moe_mlp_gradients"])
+def test_the_operator_passes_pytorchs_own_check(name: str, dtype: Any) -> None:
+    found = torch.library.opcheck(getattr(torch.ops.palladio, name).default, operator_arguments(name, dtype))
+    assert set(found) == {"test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"}
+    assert set(found.values()) == {"SUCCESS"}
