@@ -8,6 +8,7 @@ A kernel is a Python function over references to blocks of arrays. See `palladio
 from typing import TYPE_CHECKING, Any
 
 from palladio.array.convert import broadcast_to
+from palladio.array.copies import note_copy
 from palladio.array.functions.creation import empty
 from palladio.array.on_card import is_on_gpu, put_beside
 from palladio.base.calls import checked_call
@@ -168,6 +169,7 @@ __all__ = [
     "new_ref",
     "next_power_of_2",
     "no_block_spec",
+    "note_copy",
     "num_programs",
     "pallas_call",
     "processor",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.array.copies import note
+from palladio.array.copies import note_copy
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
@@ -53,6 +53,8 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
         array = _from_scalar(value, kind[0], argument)
     elif hasattr(value, "__array__"):
         array = np.asarray(value)
+        if not getattr(value, "is_fully_replicated", True):
+            note_copy(array, "an array of several devices is gathered", "palladio.interop.jax takes it as it is")
     elif hasattr(value, "__dlpack__"):
         array = np.from_dlpack(value)
     else:
@@ -61,7 +63,7 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
         )
     if not array.dtype.isnative:
         hint = 'array.astype(array.dtype.newbyteorder("=")) copies it once'
-        note(array, "kernels take arrays in the byte order of this machine", hint)
+        note_copy(array, "kernels take arrays in the byte order of this machine", hint)
         array = array.astype(array.dtype.newbyteorder("="))
     if not dtypes.is_supported(array.dtype):
         raise PalladioTypeError(
@@ -169,6 +171,8 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     except PalladioError as error:
         error.argument = argument
         raise
+    if tensor.is_neg():
+        note_copy(tensor, "the tensor is negated when it is read", "tensor.resolve_neg() copies it once")
     if tensor.requires_grad or tensor.is_neg():
         tensor = tensor.detach().resolve_neg()
     if "torch.distributed.fsdp" in sys.modules and tensor.untyped_storage().resizable():
@@ -213,7 +217,7 @@ def from_numpy(array: np.ndarray[Any, Any], library: str) -> Any:
 
 def _to_jax(array: np.ndarray[Any, Any]) -> Any:
     jax = sys.modules["jax"]
-    note(array, "a result goes to JAX", "palladio.interop.jax writes results to JAX's own memory")
+    note_copy(array, "a result goes to JAX", "palladio.interop.jax writes results to JAX's own memory")
     if array.dtype.itemsize < 8:
         return jax.numpy.asarray(array)
     # By default JAX would make 32 bits of them, and change their values silently.
@@ -225,7 +229,7 @@ def _to_jax(array: np.ndarray[Any, Any]) -> Any:
 def _to_torch(array: np.ndarray[Any, Any]) -> Any:
     torch = sys.modules["torch"]
     if not array.flags.writeable or array.ndim == 0:
-        note(array, "a tensor is made of memory that can be written", "pass arrays that are writeable")
+        note_copy(array, "a tensor is made of memory that can be written", "pass arrays that are writeable")
         array = np.array(array)
     if dtypes.is_narrow_float(array.dtype):
         return torch.from_numpy(array.view(_WORDS[array.dtype.itemsize])).view(getattr(torch, str(array.dtype)))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.array.copies import note_copy
 from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
 from palladio.array.on_card import all_on_card, card_of
 from palladio.array.on_card import library_of as library_on_card
@@ -229,7 +230,9 @@ class Ahead:
         if wanted == result:
             self._run(values + self._captured, [buffer])
         else:
-            np.copyto(buffer, self._run(values + self._captured)[0][:rows])
+            (result,) = self._run(values + self._captured)
+            note_copy(buffer, "the first rows of a result go to out", "without out they are a view of the result")
+            np.copyto(buffer, result[:rows])
         return out
 
 
@@ -243,6 +246,8 @@ def _fitted(value: Any, type_: ArrayType, name: str, axis: int) -> Any:
     less = len(shape) == len(wanted) and shape[:axis] + wanted[axis : axis + 1] + shape[axis + 1 :] == wanted
     if array.dtype != type_.dtype or not less or shape > wanted:
         raise _other(array, type_, name)
+    why = f"zeros fill up axis {axis} from {shape[axis]} to {wanted[axis]}"
+    note_copy(array, why, "an array of the whole size is taken as it is")
     # Not np.zeros, which takes fresh pages from the system for a large array.
     whole, before = np.empty(type_.shape, type_.dtype), (slice(None),) * axis
     whole[(*before, slice(shape[axis]))] = array

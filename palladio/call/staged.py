@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from palladio.array.copies import note_copy
 from palladio.array.foreign import common_library, from_numpy
 from palladio.array.on_card import CardArray
 from palladio.base import trees
@@ -100,6 +101,7 @@ def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         whole = memory is array or (memory.nbytes == array.nbytes and array.flags.c_contiguous)
         # A scalar may be a constant of the program.
         if memory.ndim == 0 or id(memory) in taken or not whole or not array.flags.writeable:
+            note_copy(array, "a result is an input, or a part of an array", "copy it in the kernel")
             array = np.array(array)
         taken.add(id(memory))
         owned.append(array)

@@ -20,6 +20,7 @@ from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     dtype_of,
     fail,
+    in_shape,
     kept_calls,
     require_array,
     require_count,
@@ -222,9 +223,12 @@ def _any_sizes(
     sizes = _power(heads), most, _power(heads) * _power(n), d, e, dtype_of(q)
     ragged = n % columns != 0
     problem = _Problem(*sizes, pl.cdiv(_power(n), columns), rows, columns, ragged, scale, causal)
-    keys, values = k.reshape((-1, d)), v.reshape((-1, e))
+    keys, values = in_shape(k, (-1, d)), in_shape(v, (-1, e))
     if most == m:
         return _kept(problem, interpret)(problem.counts(heads, m, n), q, keys, values, out=out, rows=heads)
+    pl.note_copy(
+        q, f"{m} queries become {most}, for which a kernel is kept", "block_q=... compiles one for this number"
+    )
     whole = np.zeros((heads, most, d), q.dtype) if isinstance(q, np.ndarray) else q.new_zeros((heads, most, d))
     whole[:, :m] = q
     found = _kept(problem, interpret)(problem.counts(heads, m, n), whole, keys, values, rows=heads)[:, :m]
@@ -312,7 +316,7 @@ def attention(
     shape = (*lead, m, values[-1])
     if 0 in shape:
         return stored(zeros(shape, dtype_of(q), q, k, v), out)
-    q, k, v = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v))
+    q, k, v = (in_shape(x, (-1, *x.shape[-2:])) for x in (q, k, v))
     heads, e = int(q.shape[0]), values[-1]
     flat = None if out is None else reshaped(out, shape, (heads, m, e))
     scale, causal = d**-0.5 if scale is None else require_number(scale, "scale"), bool(causal)
@@ -325,7 +329,7 @@ def attention(
     sizes = heads, m, heads * n, d, e, dtype_of(q)
     problem = _Problem(*sizes, pl.cdiv(n, columns), rows, columns, n % columns != 0, scale, causal)
     call, counts = _attention_call(problem, interpret), problem.counts(heads, m, n)
-    keys, values = k.reshape((-1, d)), v.reshape((-1, e))
+    keys, values = in_shape(k, (-1, d)), in_shape(v, (-1, e))
     if out is None:
         return call(counts, q, keys, values).reshape(shape)
     call(counts, q, keys, values, out=flat)

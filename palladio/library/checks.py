@@ -286,6 +286,7 @@ def stored(result: Array, out: Array | None) -> Array:
     if pl.is_traced(result):
         rule = "a call on traced values has no arrays to write to"
         raise fail(pl.PalladioTypeError, rule, argument="out", got=type(out).__name__)
+    pl.note_copy(result, "the result is copied to out", "without out it is returned as it is")
     return pl.jit(lambda same: same).ahead(described(result))(result, out=out)
 
 
@@ -302,6 +303,14 @@ def reshaped(out: Array, shape: tuple[int, ...], flat: tuple[int, ...]) -> Array
     if not gapless:
         raise fail(pl.PalladioValueError, "the array is not in row-major order without gaps", argument="out")
     return out.reshape(flat)
+
+
+def in_shape(array: Array, shape: tuple[int, ...]) -> Array:
+    """An array in another shape; a copy where its strides need one, of which `PALLADIO_WARN_COPIES` warns."""
+    found = array.reshape(shape)
+    why = "leading axes become one, which their strides do not allow"
+    pl.note_copy(array, why, "an array in row-major order is taken as it is", made=found)
+    return found
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, *like: Array) -> Array:

@@ -13,6 +13,7 @@ from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     dtype_of,
     fail,
+    in_shape,
     kept_calls,
     require_array,
     require_count,
@@ -95,7 +96,7 @@ def rms_norm(
         raise fail(pl.PalladioValueError, rule, argument="weight", expected=shape[-1:], got=found)
     if 0 in shape:
         return stored(zeros(shape, dtype_of(x), x), out)
-    rows = x.reshape((-1, shape[-1]))
+    rows = in_shape(x, (-1, shape[-1]))
     flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
     epsilon = require_number(epsilon, "epsilon")
     if _KEPT.usable and not pl.is_on_gpu(x):

@@ -12,6 +12,7 @@ from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     dtype_of,
     fail,
+    in_shape,
     kept_calls,
     require_array,
     require_count,
@@ -80,7 +81,7 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
         require_count(block_rows, "block_rows")
     if 0 in shape:
         return stored(zeros(shape, dtype_of(x), x), out)
-    rows = x.reshape((-1, shape[-1]))
+    rows = in_shape(x, (-1, shape[-1]))
     flat = None if out is None else reshaped(out, shape, tuple(rows.shape))
     if _KEPT.usable and not pl.is_on_gpu(x):
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import palladio as pl
+from palladio import library
 from palladio.array.foreign import to_numpy
 
 SHAPE = (64, 32)
@@ -112,3 +113,52 @@ def test_neither_small_copies_nor_an_unset_knob_warn(monkeypatch: pytest.MonkeyP
         called(X[:8].T, shape=(32, 8))
         monkeypatch.delenv("PALLADIO_WARN_COPIES")
         called(X.T, shape=SHAPE[::-1])
+
+
+# The library.
+
+Q = np.arange(2 * 33 * 64, dtype=np.float32).reshape(2, 33, 64) / 1e3
+"""Heads that no kernel is kept for the number of queries of."""
+
+
+def heads(x: Any) -> Any:
+    """Heads beside each other in the columns, as a projection leaves them."""
+    return torch.from_numpy(np.ascontiguousarray(x.transpose(1, 0, 2))).transpose(0, 1)
+
+
+LIBRARY: dict[str, tuple[Any, list[str]]] = {
+    "dense": (lambda: library.softmax(X), []),
+    "rows apart": (lambda: library.softmax(Q[:, :32:2]), ["leading axes become one, which their strides do not allow"]),
+    "heads": (
+        lambda: library.attention(*map(heads, (Q[:, :32],) * 3)),
+        [*["leading axes become one"] * 2, "arrays in row-major order"],
+    ),
+    "queries": (lambda: library.attention(Q, Q, Q), ["33 queries become "]),
+    "norm": (lambda: library.rms_norm(Q[:, :32:2], Q[0, 0]), ["leading axes become one"]),
+    "negated": (
+        lambda: library.softmax(torch.complex(torch.ones(64, 32), torch.ones(64, 32)).conj().imag),
+        ["the tensor is negated when it is read"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_the_library_tells_of_its_copies(name: str) -> None:
+    call, expected = LIBRARY[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    told = [str(each.message) for each in caught]
+    assert len(told) == len(expected), told
+    assert all(message in text for message, text in zip(expected, told, strict=True))
+    assert {each.filename for each in caught} <= {__file__}
+
+
+def test_users_tell_of_their_own_copies() -> None:
+    with pytest.warns(pl.CopyWarning, match="8,192 bytes are copied: rows are sorted\n  got:      float32") as caught:
+        pl.note_copy(torch.from_numpy(X), "rows are sorted", "sort them before")
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pl.note_copy(X, "rows are sorted", "sort them before", made=X.reshape(-1))
+        pl.note_copy(X[:8], "rows are sorted", "sort them before")
