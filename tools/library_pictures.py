@@ -44,7 +44,22 @@ def columns(*shares: float) -> tuple[tuple[float, float, float, float, str], ...
     return tuple((left, top, width, height, colour) for top, left, height, width, colour in rows(*shares))
 
 
+def halves(*pairs: tuple[int, int]) -> tuple[tuple[float, float, float, float, str], ...]:
+    """Rows of two colours each, which pairs of numbers name."""
+    height = 1 / len(pairs)
+    return tuple(
+        (number * height, 0.5 * side, height, 0.5, COLOURS[colour])
+        for number, pair in enumerate(pairs)
+        for side, colour in enumerate(pair)
+    )
+
+
 GROUPS = (0.45, 0.2, 0.35)
+CHOICES = ((0, 2), (1, 0), (2, 0), (0, 1), (2, 0))
+"""The two experts of each token."""
+SORTED = (0.5, 0.2, 0.3)
+"""The shares of the experts in all choices."""
+
 PICTURES: dict[str, tuple[Matrix, ...]] = {
     "matmul": (
         Matrix("x", "m", "k", (110, 70), ((0.25, 0, 0.25, 1, COLOURS[0]),), "@"),
@@ -65,9 +80,22 @@ PICTURES: dict[str, tuple[Matrix, ...]] = {
         Matrix("out[1]", "k", "n", (70, 60), ((0, 0, 1, 1, COLOURS[1]),)),
         Matrix("out[2]", "k", "n", (70, 60), ((0, 0, 1, 1, COLOURS[2]),)),
     ),
+    "moe_mlp": (
+        Matrix("tokens", "t", "h", (100, 70), halves(*CHOICES), "→"),
+        Matrix("rows by expert", "t k", "h", (150, 70), rows(*SORTED), "@"),
+        Matrix("gate_up", "e h", "2 i", (150, 80), rows(1 / 3, 1 / 3, 1 / 3), "→"),
+        Matrix("hidden", "t k", "i", (150, 40), rows(*SORTED), "@"),
+        Matrix("down", "e i", "h", (90, 70), rows(1 / 3, 1 / 3, 1 / 3), "→"),
+        Matrix("sums by weight", "t", "h", (100, 70), halves(*CHOICES)),
+    ),
     "softmax": (
         Matrix("x", "m", "n", (100, 120), ((0.4, 0, 0.2, 1, COLOURS[0]),), "→"),
         Matrix("each row sums to 1", "m", "n", (100, 120), ((0.4, 0, 0.2, 1, COLOURS[0]),)),
+    ),
+    "rms_norm": (
+        Matrix("x", "m", "n", (100, 120), ((0.4, 0, 0.2, 1, COLOURS[0]),), "→"),
+        Matrix("squares of mean 1", "m", "n", (100, 120), ((0.4, 0, 0.2, 1, COLOURS[0]),), "×"),
+        Matrix("weight, for each row", "", "n", (20, 120), rows(1)),
     ),
     "attention": (
         Matrix("q", "m", "d", (110, 50), ((0.25, 0, 0.25, 1, COLOURS[0]),), "@"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import pytest
 
@@ -21,6 +22,14 @@ def test_the_page_is_current(path: str) -> None:
 def test_the_picture_is_current(name: str) -> None:
     kept = (FOLDER / f"library-{name}.svg").read_text(encoding="utf-8")
     assert kept == drawn(PICTURES[name]), "draw it again: python -m tools.library_pictures"
+
+
+def test_the_page_of_the_library_has_a_picture_of_each_function() -> None:
+    page = (ROOT / "docs/library.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
+    assert (
+        {name for name in sections if f"](images/library-{name}.svg)" in sections[name]} == {*sections} == {*PICTURES}
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if "interop" not in name])
