@@ -1,4 +1,4 @@
-"""`palladio check FILE.py::FUNCTION`: what is wrong with the kernels that a function calls, under many schedules."""
+"""`palladio check FILE.py::FUNCTION`: check the kernels that a function calls, under many schedules."""
 
 from __future__ import annotations
 

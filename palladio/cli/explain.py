@@ -1,4 +1,4 @@
-"""`palladio explain CODE`: the page of a finding, which says what it means and how it is mended."""
+"""`palladio explain CODE`: print the page of a finding: its meaning and its fix."""
 
 from __future__ import annotations
 

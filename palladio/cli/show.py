@@ -1,4 +1,4 @@
-"""`palladio show FILE.py::FUNCTION --stage STAGE`: what the kernels that a function calls become."""
+"""`palladio show FILE.py::FUNCTION --stage STAGE`: print a function's kernels at a stage of compilation."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _discharged(eqn: Eqn) -> str:
 
 
 def _call(eqn: Eqn) -> str:
-    """The whole call, as a program of its own: what a lowered form says of it stands in its grid or launch."""
+    """The whole call as a separate program: a lowered form records its facts in the grid or launch."""
     return print_program(alone(eqn))
 
 

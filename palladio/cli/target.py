@@ -1,4 +1,4 @@
-"""`FILE.py::FUNCTION`, what a subcommand runs."""
+"""`FILE.py::FUNCTION`, the target of a subcommand."""
 
 from __future__ import annotations
 

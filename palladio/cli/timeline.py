@@ -1,4 +1,4 @@
-"""`palladio timeline FILE.py::FUNCTION -o out.svg`: what each thread and unit would do when, in model time."""
+"""`palladio timeline FILE.py::FUNCTION -o out.svg`: draw the activity of each thread and unit, in modelled time."""
 
 from __future__ import annotations
 

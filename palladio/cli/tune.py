@@ -46,7 +46,7 @@ def _count(text: str) -> int:
 
 
 def run(options: Namespace) -> int:
-    """Measure, and print what was."""
+    """Measure, and print the results."""
     from palladio import library
 
     function = getattr(library, options.function)

@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
 
 
 class _Watched:
-    """Runs each launch under every schedule and says what it did."""
+    """Runs each launch under every schedule and reports on it."""
 
     def __init__(self, console: Console, launches: list[str]) -> None:
         self.console = console

@@ -97,7 +97,7 @@ def run_training(config: Config, digits: Digits, report: Report) -> Run:
     """Train from beginning to end, reporting each step."""
     run = prepare(config, digits)
     report.opening(run, digits)
-    # NumPy's products are small here: a second thread of its own gains nothing, and takes the core of one of ours.
+    # NumPy's products are small here: a second NumPy thread gains nothing, and takes the core of one of ours.
     with report, threadpool_limits(1):
         for _ in train(run, digits):
             report.step(run)

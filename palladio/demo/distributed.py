@@ -1,4 +1,4 @@
-"""The demo's model in PyTorch, with its experts on several processes: one has some of them, and images of its own.
+"""The demo's model in PyTorch, with its experts on several processes; each has some of the experts and its own images.
 
     torchrun --nproc-per-node 2 -m palladio.demo.distributed
 

@@ -1,4 +1,4 @@
-"""The experts' matrix products, forward and backward, and the account of what they cost.
+"""The experts' matrix products, forward and backward, and their cost.
 
 Rows that are sorted by expert form `e` groups, one after the other. Three products are all that a mixture of experts
 needs:
@@ -67,7 +67,7 @@ class ExpertProducts:
     def beside_numpy(self, rounds: int = 15) -> dict[str, tuple[float, float]]:
         """For each use, the median seconds of its last product by the kernel and by NumPy, timed in turns.
 
-        NumPy has one thread, with which it is faster here; a thread of its own would spin on a core of the kernel's.
+        NumPy runs on one thread, which is faster here; a second one would spin on a core that the kernel uses.
         """
         with threadpool_limits(1):
             return self._timed_in_turns(rounds)

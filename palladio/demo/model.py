@@ -83,7 +83,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Routing:
-    """Who goes where.
+    """The assignment of images to experts.
 
     Args:
         probabilities: `f32[t, e]`, the router's softmax.

@@ -1,4 +1,4 @@
-"""The training as one picture: loss, accuracy, the experts' load over time, mistakes, and who reads what."""
+"""The training as one picture: loss, accuracy, the experts' load over time, mistakes, and the digits of each expert."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def draw(figure: Figure, run: Run, digits: Digits) -> None:
 
 
 def expert_colours(experts: int) -> Array:
-    """One colour for each expert, `[e, 4]`, told apart by brightness as well as hue."""
+    """One colour for each expert, `[e, 4]`, different in brightness as well as hue."""
     from matplotlib import colormaps
 
     return np.asarray(colormaps["viridis"](np.linspace(0.08, 0.95, experts)))
@@ -144,7 +144,7 @@ def draw_load(axes: Axes, run: Run, colours: Array) -> None:
 
 
 def draw_mistakes(axes: Axes, run: Run, digits: Digits) -> None:
-    """The confusion matrix: shades for what is right, numbers for all."""
+    """The confusion matrix: shades for correct answers, numbers for all."""
     counts = np.zeros((10, 10), int)
     np.add.at(counts, (digits.test_labels, run.held_out.predicted), 1)
     wrong = counts * ~np.eye(10, dtype=bool)

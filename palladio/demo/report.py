@@ -42,7 +42,7 @@ class Report:
         )
 
     def opening(self, run: Run, digits: Digits) -> None:
-        """Say what is about to happen."""
+        """Announce the run."""
         config = run.config
         self._say(
             f"[bold]A mixture of {config.experts} experts learns to read handwritten digits[/], and every matrix"

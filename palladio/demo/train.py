@@ -130,7 +130,7 @@ def first_parameters(config: Config, digits: Digits) -> Parameters:
 
 
 def prepare(config: Config, digits: Digits) -> Run:
-    """A run that begins; nothing is trained yet."""
+    """A new run, before the first training step."""
     return Run(config, len(digits.train_labels) // config.batch, first_parameters(config, digits))
 
 

@@ -1,5 +1,5 @@
 """Floor 7: the machine that runs concurrent kernels.
 
-`run` has threads, operations in flight and schedules, `rules` what each operation does there, `check` the checker, and
+`run` has threads, operations in flight and schedules, `rules` the behaviour of each operation, `check` the checker, and
 `timeline` the modelled time.
 """

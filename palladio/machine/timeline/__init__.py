@@ -1,1 +1,1 @@
-"""Modelled time: what each step takes, the records of a timeline, and its pictures."""
+"""Modelled time: the duration of each step, the records of a timeline, and its pictures."""

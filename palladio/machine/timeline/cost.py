@@ -1,7 +1,7 @@
 """Durations of the steps of a kernel on a Hopper card, as data. It is a model: nothing here was measured.
 
-The numbers serve a timeline that shows which steps overlap and who waits for whom. They say nothing about clocks under
-a power limit, bank conflicts, cache misses, instruction issue or register pressure; a real card decides about speed.
+The numbers are for a timeline that shows overlap and waiting. They do not model clocks under a power limit, bank
+conflicts, cache misses, instruction issue or register pressure; a real card decides about speed.
 
 Every constant carries its unit and its basis: *published* by the vendor or a paper, *derived* from such numbers by the
 arithmetic in its source, or an *estimate*, a round number of the right order without a source.
@@ -93,7 +93,7 @@ class CostModel:
     def copy_time(self, nbytes: int, *, copying_sms: int = 1, cached: bool = True) -> float:
         """Nanoseconds of a TMA load from issue to the arrival at its barrier.
 
-        `copying_sms` SMs load at once and share the card's rate; `cached=False` is data that no other SM has fetched.
+        `copying_sms` SMs share the card's rate; `cached=False` is data that no other SM has fetched.
         """
         return self.tma_latency_ns + self.transfer_time(nbytes, copying_sms=copying_sms, cached=cached)
 

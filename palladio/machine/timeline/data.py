@@ -1,4 +1,4 @@
-"""The data of every picture and trace of a run: what each part of the machine did when, in modelled nanoseconds.
+"""The data of every picture and trace of a run: the activity of each part of the machine, in modelled nanoseconds.
 
 A run hands its spans over in any order; lanes sort themselves, so that a picture depends on what ran and not on the
 order in which the scheduler noted it. `draw` makes the SVG, `perfetto` the trace for a browser.

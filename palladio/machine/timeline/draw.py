@@ -30,7 +30,7 @@ MAX_BARS = 1500
 MAX_EDGES = 400
 MAX_ROWS = 4  # of one lane: copies in flight beyond these share the last
 
-# Okabe and Ito's colours, which readers with any colour vision tell apart; waiting is hatched and has none.
+# Okabe and Ito's colours, which readers with any colour vision can distinguish; waiting is hatched, without a colour.
 FILLS: dict[str, str] = {
     "copy": "#56b4e9",
     "store": "#cc79a7",
@@ -416,7 +416,7 @@ def _clip(text: str, width: float, size: float) -> str:
 
 
 def _shorten(label: str, width: float) -> str:
-    """A label cut in its middle: what tells threads apart is the number at the end."""
+    """A label cut in its middle: the number at the end distinguishes threads."""
     if _length(label, 11) <= width:
         return label
     head, tail = label[:-4], label[-4:]

@@ -1,6 +1,6 @@
 """A timeline as one HTML page that needs nothing else: lanes, bars and counters to pan, zoom and search.
 
-`page.html` is the page; here is what it shows. Blocks that do the same are one, until the reader opens them.
+`page.html` is the page; this module makes its data. Blocks with equal steps are shown as one until the reader opens it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _time(value: float) -> float:
 
 
 def _focus(timeline: TimelineData) -> list[float] | None:
-    """The part of the time that is shown first: around what a finding is about."""
+    """The time span that is shown first: around the accesses of a finding."""
     if not timeline.accused:
         return None
     start, end = min(span.start for span in timeline.accused), max(span.end for span in timeline.accused)

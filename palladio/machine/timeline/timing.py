@@ -1,7 +1,7 @@
-"""Model time: what each step of a run would take, after the cost model, and the timeline that comes of it.
+"""Modelled time: the duration of each step of a run, by the cost model, and the resulting timeline.
 
-Every thread has a time of its own. Whoever could act at the earliest time acts next, so that shared units (the tensor
-cores and the copy path of a multiprocessor) are given out in the order of time.
+Every thread has its own time. The thread that can act earliest acts next, so that shared units (the tensor cores and
+the copy path of a multiprocessor) are assigned in the order of time.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Timer:
         self._places: dict[Block, float] = {}
         self._free: list[float] = []
 
-    # Who is where in time.
+    # The times of threads.
 
     def time_of(self, thread: Thread) -> float:
         """A thread's time."""
@@ -118,7 +118,7 @@ class Timer:
         self._clocks[thread] = _Clock(lane, now)
 
     def _begins(self, thread: Thread) -> float:
-        """When a block begins: at once while multiprocessors are free, else when one becomes so."""
+        """The start of a block: immediately while multiprocessors are free, else when one becomes free."""
         block = thread.block
         if block not in self._places:
             wait = heapq.heappop(self._free) if len(self._places) >= self.model.sms and self._free else 0.0
@@ -161,7 +161,7 @@ class Timer:
             self._awaits_stores(thread, eqn)
 
     def _work(self, eqn: Eqn) -> float:
-        """Nanoseconds of array work and of ordinary accesses; 0 for what is none."""
+        """Nanoseconds of array work and of ordinary accesses; 0 for other operations."""
         model = self.model
         for position, atom in enumerate(eqn.inputs):
             if isinstance(atom.type, RefType):
@@ -204,7 +204,7 @@ class Timer:
             clock.blocked = clock.now, eqn
 
     def goes_on(self, thread: Thread, since: float, source: Lane | None, label: str, eqn: Eqn) -> None:
-        """A wait is over: it ended when what it waited for came, at `since`."""
+        """A wait is over: its event happened at `since`."""
         clock = self._clocks[thread]
         self._show_work(clock)
         start = clock.blocked[0] if clock.blocked is not None else clock.now
@@ -347,10 +347,10 @@ class Timer:
             Span(lane, eqn.op.name, start, max(ends), "wait", eqn.location, "never ends") for lane, start, eqn in stuck
         ]
 
-    # What a finding is about.
+    # The accesses of a finding.
 
     def _noted(self, thread: Thread, eqn: Eqn, span: Span) -> None:
-        """Note where in time a thread did what a finding may be about."""
+        """Record the time of an access that a finding may report."""
         if self.follows:
             key = thread.title, eqn.location, at_text(thread.trail)
             self._did[key] = span
@@ -360,7 +360,7 @@ class Timer:
 
     @property
     def accuses(self) -> bool:
-        """True if the picture shows what a finding is about."""
+        """True if the picture shows the accesses of a finding."""
         return bool(self._accused)
 
     def accuse(self, participants: Sequence[tuple[str, Any, str]], why: str) -> None:
@@ -381,7 +381,7 @@ class Timer:
 
 
 def _part(eqn: Eqn, position: int) -> ArrayType:
-    """The type of what an equation reaches at an input."""
+    """The type of the elements that an equation accesses at an input."""
     type = eqn.inputs[position].type
     if isinstance(type, ArrayType) or not eqn.op.index_start:
         return type if isinstance(type, ArrayType) else type.array
@@ -391,13 +391,13 @@ def _part(eqn: Eqn, position: int) -> ArrayType:
 
 
 def _selected(eqn: Eqn, position: int) -> int:
-    """The bytes of what an equation reaches at an input."""
+    """The number of bytes that an equation accesses at an input."""
     part = _part(eqn, position)
     return math.prod(part.shape) * part.dtype.itemsize
 
 
 def _missing(accused: Sequence[Span], why: str) -> list[Edge]:
-    """The edge that two accesses lack: from the end of the one that began first to the start of the other."""
+    """The missing edge between two accesses: from the end of the earlier one to the start of the other."""
     one, other = sorted(accused, key=lambda span: span.start)
     return [Edge(one.lane, one.end, other.lane, other.start, why)]
 
