@@ -153,7 +153,8 @@ def moe_mlp_vjp(
     out, before = call.forward()
 
     def pullback(grad_out: Array) -> ExpertGradients:
-        return call.gradients(grad_out, before)
+        gradients: ExpertGradients = call.gradients(grad_out, before)
+        return gradients
 
     return out, pullback
 

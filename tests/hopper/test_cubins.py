@@ -150,7 +150,7 @@ def test_the_registers_are_those_that_three_warpgroups_may_begin_with(name: str)
 
 
 PRODUCTS = {"matmul": "HGMMA", "alone": "HGMMA", "gmm": "HGMMA"}
-PRODUCTS |= {"experts, first product": "HGMMA", "experts, hidden": "HGMMA", "experts, matrices": "HGMMA"}
+PRODUCTS |= {"experts, first product": "HGMMA", "experts, hidden": "HGMMA"}
 PRODUCTS |= {"float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
 
 
@@ -158,6 +158,13 @@ PRODUCTS |= {"float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
 def test_a_step_is_four_products(name: str, instruction: str) -> None:
     assert matching(name, instruction) == 4
     assert matching(name, "WARPGROUP.ARRIVE") == 1
+
+
+def test_the_gradients_of_matrices_have_the_steps_of_tgmm() -> None:
+    # Steps of whole tiles of rows, and those at the edge of a group, which mask rows.
+    for name in ("tgmm", "experts, matrices"):
+        assert matching(name, "HGMMA") == 2 * 4
+        assert matching(name, "WARPGROUP.ARRIVE") == 2
 
 
 def test_the_copies_of_a_step_are_one_of_x_and_four_of_y() -> None:

@@ -102,7 +102,7 @@ class LayerCall:
     @property
     def columns(self) -> int:
         """The columns of the inputs of the activation."""
-        return int(self.given[2].shape[1 if self.options[1] else 2])  # type: ignore[index]
+        return int(self.given[2].shape[1 if self.options[1] else 2])
 
     def forward(self) -> tuple[Array, Array]:
         """The result, and the inputs of the activation in each assignment, `dtype[t k, columns]`."""
@@ -139,7 +139,7 @@ class LayerCall:
             ("moe_mlp_gradients", asked), functools.partial(_gradients, asked), (inputs, grad, *self.arrays)
         )
         results = iter(found)
-        of = [next(results) if want else None for want in asked]
+        of: list[Any] = [next(results) if want else None for want in asked]
         if asked[1]:
             of[1] = of[1].reshape((shapes.tokens, shapes.each))
         return ExpertGradients(*of)
