@@ -1,7 +1,7 @@
 """The library's kernels inside other libraries: their derivatives, their compilers, their models.
 
     palladio.interop.torch         `gmm`, `tgmm`, `matmul`, `softmax`, `attention`, `moe_mlp` as PyTorch operators
-    palladio.interop.jax           `gmm`, `tgmm`, `matmul`, `softmax` under JAX's transformations
+    palladio.interop.jax           `gmm`, `tgmm`, `matmul`, `softmax`, `attention`, `moe_mlp` under JAX
     palladio.interop.transformers  the experts of Hugging Face's models
 
 Each module is imported when it is first asked for, and only then its library.

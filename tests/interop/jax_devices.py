@@ -13,7 +13,7 @@ import jax.numpy as jnp  # noqa: E402  devices are counted when they are first a
 import numpy as np  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
-from palladio.interop.jax import gmm, matmul, softmax, tgmm  # noqa: E402
+from palladio.interop.jax import attention, gmm, matmul, softmax, tgmm  # noqa: E402
 
 SIZES = jnp.array([3, 0, 4, 2])
 
@@ -66,6 +66,30 @@ def other_axes() -> dict[str, Any]:
     return {"distance": distance(found, expected), "dense": spec(dense)}
 
 
+def leading_axes() -> dict[str, Any]:
+    """Functions of the last axes, whose leading ones are sharded."""
+    q, k, v = array(2, 4, 6, 5), array(2, 4, 7, 5, seed=1), array(2, 4, 7, 3, seed=2)
+    attend = lambda q, k, v: attention(q, k, v, causal=True)
+    parts = [placed(each, None, "d", None, None) for each in (q, k, v)]
+    loss = lambda q, k, v: (attend(q, k, v) ** 2).sum()
+    out, gradients = jax.jit(attend)(*parts), jax.jit(jax.grad(loss, argnums=(0, 1, 2)))(*parts)
+    shares = jax.jit(softmax)(placed(X[:8], "d", None))
+    text = (
+        jax.jit(attend).lower(*parts).compile().as_text()
+        + jax.jit(softmax).lower(placed(X[:8], "d", None)).compile().as_text()
+    )
+    expected = attend(q, k, v), jax.grad(loss, argnums=(0, 1, 2))(q, k, v), jax.nn.softmax(X[:8])
+    rows = jax.jit(softmax)(placed(Y, None, "d"))
+    mapped = jax.shard_map(softmax, mesh=MESH, in_specs=PartitionSpec("d"), out_specs=PartitionSpec("d"))
+    return {
+        "distance": distance((out, gradients, shares), expected),
+        "columns": distance((rows, jax.jit(mapped)(X[:8])), (jax.nn.softmax(Y), jax.nn.softmax(X[:8]))),
+        "attention": spec(out),
+        "softmax": spec(shares),
+        "gathered": "all-gather" in text,
+    }
+
+
 def shards_of_groups() -> dict[str, Any]:
     """`shard_map` over groups: each device has two of them, and its offset says which."""
 
@@ -83,4 +107,4 @@ def shards_of_groups() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({each.__name__: each() for each in (columns, other_axes, shards_of_groups)}))
+    print(json.dumps({each.__name__: each() for each in (columns, other_axes, leading_axes, shards_of_groups)}))

@@ -205,5 +205,12 @@ def test_operands_sharded_otherwise_are_gathered_and_dense_products_keep_rows(de
     assert devices["other_axes"]["dense"] == "('d', None)"
 
 
+def test_each_device_computes_the_rows_and_the_heads_that_it_has(devices):
+    found = devices["leading_axes"]
+    assert max(found["distance"], found["columns"]) < 1e-6
+    assert (found["attention"], found["softmax"]) == ("(None, 'd', None, None)", "('d', None)")
+    assert not found["gathered"]
+
+
 def test_shard_map_gives_each_device_its_groups_by_an_offset(devices):
     assert max(devices["shards_of_groups"].values()) < 1e-6

@@ -15,6 +15,7 @@ try:
 except ImportError as error:
     raise missing("palladio.interop.jax", "JAX", "jax") from error
 
-from palladio.interop.jax.functions import gmm, matmul, softmax, tgmm
+from palladio.interop.jax.experts import moe_mlp
+from palladio.interop.jax.functions import attention, gmm, matmul, softmax, tgmm
 
-__all__ = ["gmm", "matmul", "softmax", "tgmm"]
+__all__ = ["attention", "gmm", "matmul", "moe_mlp", "softmax", "tgmm"]

@@ -11,9 +11,10 @@ import numpy as np
 
 from palladio import library
 from palladio.call.jit import eval_shape
-from palladio.interop.extras import executor_name, executor_named, tiles
+from palladio.interop.extras import executor_name, tiles
 from palladio.interop.jax import foreign
 from palladio.interop.jax.primitives import Product, product
+from palladio.interop.jax.rows import rows
 from palladio.library.checks import Tile, Tiling, group_sizes_of
 from palladio.types.types import ShapeDtypeStruct
 
@@ -177,21 +178,76 @@ def softmax(x: Array, *, block_rows: int | None = None, interpret: Any = None) -
 
     @jax.custom_jvp
     def shares(x: Array) -> Array:
-        return foreign.call("softmax", options, x, [x])
+        return rows("softmax", options, x)
 
     @shares.defjvp
     def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        found, (tangent,) = shares(*primals), tangents
-        return found, found * (tangent - (tangent * found).sum(axis=-1, keepdims=True))
+        found = shares(*primals)
+        return found, _softmax_tangent(found, *tangents)
 
     return shares(x)
 
 
-def _run_softmax(x: Any, *, out: Any, block_rows: int | None, interpret: str) -> None:
-    library.softmax(x, block_rows=block_rows, interpret=executor_named(interpret), out=out)
+def _softmax_tangent(shares: Array, tangent: Array) -> Array:
+    return shares * (tangent - (tangent * shares).sum(axis=-1, keepdims=True))
 
 
-foreign.FUNCTIONS["softmax"] = _run_softmax
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    block_q: int | None = None,
+    block_k: int | None = None,
+    interpret: Any = None,
+) -> Array:
+    """`palladio.library.attention`, differentiable: `softmax(q k^T * scale) v` for each head.
+
+    Args:
+        q, k, v: `dtype[..., m, d]`, `dtype[..., n, d]`, `dtype[..., n, e]`. The memory of the result's computation does
+            not grow with m n; that of derivatives does. Under `jax.jit` the leading axes may be sharded, and then so
+            are those of the result.
+        causal, scale, block_q, block_k, interpret: as in `palladio.library.attention`.
+
+    Returns:
+        `dtype[..., m, e]`.
+
+    Raises:
+        PalladioError: as `palladio.library.attention`.
+    """
+    given = {"causal": causal, "scale": scale, "block_q": block_q, "block_k": block_k}
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        return library.attention(q, k, v, **given, interpret=interpret)  # type: ignore[arg-type]
+
+    _checked(run, q, k, v)
+    factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
+    own = {"causal": bool(causal), "scale": factor, "interpret": executor_name(interpret), "place": foreign.here()}
+
+    @jax.custom_jvp
+    def attend(q: Array, k: Array, v: Array) -> Array:
+        return rows("attention", given | own, q, k, v)
+
+    @attend.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        return attend(*primals), _attention_tangent(primals, tangents, bool(causal), factor)
+
+    return attend(q, k, v)
+
+
+def _attention_tangent(primals: Any, tangents: Any, causal: bool, scale: float) -> Array:
+    """The textbook derivative, which holds the weights `[..., m, n]` in memory."""
+    dtype = jnp.promote_types(primals[0].dtype, jnp.float32)
+    q, k, v = (each.astype(dtype) for each in primals)
+    dq, dk, dv = (each.astype(dtype) for each in tangents)
+    scores = q @ k.mT * scale
+    if causal:
+        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
+    weights = jax.nn.softmax(scores, axis=-1)
+    tangent = _softmax_tangent(weights, (dq @ k.mT + q @ dk.mT) * scale)
+    return (tangent @ v + weights @ dv).astype(primals[2].dtype)
 
 
 def _indices(offset: Any) -> tuple[Array, ...]:

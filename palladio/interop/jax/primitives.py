@@ -131,11 +131,11 @@ product_p: Any = jax.extend.core.Primitive("palladio_product")
 
 def product(static: Product, lhs: Array, rhs: Array, *indices: Array | None) -> Array:
     """A product; the group sizes and an offset, where there is one, are the indices."""
-    operands = _together(lhs, rhs, *(each for each in indices if each is not None))
+    operands = together(lhs, rhs, *(each for each in indices if each is not None))
     return product_p.bind(*operands, static=static)
 
 
-def _together(*arrays: Array) -> Sequence[Array]:
+def together(*arrays: Array) -> Sequence[Array]:
     """Arrays that vary over the same axes of `jax.shard_map`: replicated ones are treated as varying."""
     axes = [_varying(jax.typeof(each)) for each in arrays]
     union = frozenset().union(*axes)
@@ -289,18 +289,26 @@ def _partitioned(static: Product, indices: int) -> Any:
     return function
 
 
-def _lower(context: Any, *operands: Any, static: Product) -> Any:
-    """The call itself; where several devices share a program, what their partitioner may cut."""
+def lower(context: Any, operands: Sequence[Any], run: Callable[..., Array], partitioned: Callable[[], Any]) -> Any:
+    """Lower a call of a primitive: `run`, or, where several devices share a program, what their partitioner may cut."""
     where = context.module_context.axis_context
     shared = len(getattr(where, "device_assignment", None) or ()) > 1
-    run = _partitioned(static, len(operands) - 2) if shared else functools.partial(_called, static=static)
-    return mlir.lower_fun(run, multiple_results=False)(context, *operands)
+    return mlir.lower_fun(partitioned() if shared else run, multiple_results=False)(context, *operands)
 
 
-mlir.register_lowering(product_p, _lower)
-try:  # JAX gives a lowering the devices only on request, and has no public API for the request
-    from jax._src.dispatch import prim_requires_devices_during_lowering
-except ImportError:
-    pass  # sharded operands are gathered then
-else:
-    prim_requires_devices_during_lowering.add(product_p)
+def register_lowering(primitive: Any, rule: Callable[..., Any]) -> None:
+    """Register a primitive's rule for lowering, which is to know the devices."""
+    mlir.register_lowering(primitive, rule)
+    try:  # JAX gives a lowering the devices only on request, and has no public API for the request
+        from jax._src.dispatch import prim_requires_devices_during_lowering
+    except ImportError:
+        return  # sharded operands are gathered then
+    prim_requires_devices_during_lowering.add(primitive)
+
+
+def _lower(context: Any, *operands: Any, static: Product) -> Any:
+    run = functools.partial(_called, static=static)
+    return lower(context, operands, run, lambda: _partitioned(static, len(operands) - 2))
+
+
+register_lowering(product_p, _lower)
