@@ -12,7 +12,13 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.axes import normalize_axis
 from palladio.array.functions.shape import filled_shape
-from palladio.base.errors import PalladioAttributeError, PalladioError, PalladioTypeError, PalladioValueError
+from palladio.base.errors import (
+    PalladioAttributeError,
+    PalladioError,
+    PalladioIndexError,
+    PalladioTypeError,
+    PalladioValueError,
+)
 from palladio.ir.bind import bind
 from palladio.ir.core import Var
 from palladio.ir.paths import renumbered
@@ -25,6 +31,12 @@ from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Tr
 from palladio.types.types import ACC, BARRIER, SYNCHRONISING, ArrayType, MemorySpace, RefType, Shape
 
 _NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift lt le gt ge eq ne neg abs invert"
+
+
+def _say_in_jax(error: PalladioIndexError, access: str) -> None:
+    """Add the words of JAX's interpreter to those of its tracer, where an index or a slice is outside."""
+    if "outside" in error.rule:
+        error.jax = f"{error.jax or ''} Out-of-bounds {access}".lstrip()
 
 
 class Reference:
@@ -138,6 +150,13 @@ class Reference:
         )
 
     def __getitem__(self, key: Any) -> Any:
+        try:
+            return self._read(key)
+        except PalladioIndexError as error:
+            _say_in_jax(error, "read")
+            raise
+
+    def _read(self, key: Any) -> Any:
         target = self._reach(key)
         if target.memory_space in SYNCHRONISING:
             _refuse_data(target)
@@ -147,6 +166,13 @@ class Reference:
         return bind(memory.load, target.root, *target.operands, transforms=target.transforms)[0]
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        try:
+            self._write(key, value)
+        except PalladioIndexError as error:
+            _say_in_jax(error, "write")
+            raise
+
+    def _write(self, key: Any, value: Any) -> None:
         target = self._reach(key)
         if target.memory_space in SYNCHRONISING:
             _refuse_data(target)
