@@ -244,7 +244,7 @@ def _attention_tangent(primals: Any, tangents: Any, causal: bool, scale: float) 
     dq, dk, dv = (each.astype(dtype) for each in tangents)
     scores = q @ k.mT * scale
     if causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
     weights = jax.nn.softmax(scores, axis=-1)
     tangent = _softmax_tangent(weights, (dq @ k.mT + q @ dk.mT) * scale)
     return (tangent @ v + weights @ dv).astype(primals[2].dtype)
