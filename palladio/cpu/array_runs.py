@@ -1,7 +1,7 @@
-"""The array functions around kernel calls, such as those that say which group each step of a grouped product works on.
+"""Array functions around kernel calls, e.g. those that compute the group of each step of a grouped product.
 
-On small arrays, NumPy takes a few microseconds to begin each of them, and far less to compute it. Runs of such
-equations therefore become one machine function: the kernel of a grid of one point, which sees its arrays whole.
+On small arrays, NumPy takes a few microseconds to start each of them, and far less to compute it. Runs of such
+equations therefore become one machine function: the kernel of a grid of one point, whose blocks are whole arrays.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from palladio.types.types import ArrayType, RefType
 Function = Callable[..., Sequence[Any]]
 
 SMALL = 1 << 16
-"""Elements of an array that is computed sooner than many a function of NumPy begins."""
+"""Elements of a small array, at most: computing it takes less time than starting many NumPy functions."""
 
 FEW, MANY = 4, 128
-"""Of fewer equations, and of more, none are compiled: what it takes is not worth it."""
+"""The least and the most equations of a run that is compiled: for others it is not worth the time."""
 
 
 def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
@@ -55,7 +55,7 @@ def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
 def _is_small(eqn: Eqn) -> bool:
     """True if an equation computes small arrays from small arrays by an array function, and nothing besides."""
     types = [*eqn.input_types, *(var.type for var in eqn.outputs)]
-    plain = not eqn.op.control and not eqn.effects and eqn.op is not sort  # whose code is long, and little gained
+    plain = not eqn.op.control and not eqn.effects and eqn.op is not sort  # its code is long for little gain
     return plain and all(isinstance(type, ArrayType) and type.size <= SMALL for type in types)
 
 
@@ -82,7 +82,7 @@ def _whole(type: ArrayType, scalars: tuple[Var, ...]) -> BlockMap:
 
 
 def _kernel(run: Sequence[Eqn], given: Sequence[Var], results: Sequence[Var]) -> Program:
-    """The equations between loads of what they are given and stores of what is wanted of them."""
+    """The equations, between loads of their inputs and stores of their results that are used later."""
     refs = {var: Var(RefType(var.type.shape, var.type.dtype)) for var in (*given, *results)}
     builder = Builder()
     loaded: dict[Atom, Atom] = {}

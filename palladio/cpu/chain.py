@@ -1,4 +1,4 @@
-"""Kernel calls one after the other as one call, with the memory between them kept ready.
+"""Consecutive kernel calls as one call, with the memory between them kept for the next call.
 
 A library function is often a few small kernel calls: one computes which group each step of a product works on, the next
 one multiplies. For a few rows, making the arrays between them, the tables of their addresses and the initialisation
@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a chain. Arrays have numbers: those of the inputs, then the results, then what is kept in between.
+    """One call of a chain. Arrays are numbered: the inputs, then the results, then the intermediate arrays.
 
     Fields:
         eqn: the equation, for errors.
@@ -70,18 +70,18 @@ class _Workspace:
 
 
 def _maker(type: ArrayType) -> Callable[[], Array]:
-    """Makes arrays of a type, of any elements."""
+    """A function that makes arrays of a type, with arbitrary elements."""
     if type.size * type.dtype.itemsize < LEAST_BYTES:
         return partial(np.empty, type.shape, type.dtype)
     return partial(output, type)
 
 
 class Chain:
-    """A program of kernel calls alone: a function of its inputs, and of arrays for its results.
+    """A program that consists of kernel calls: a function of its inputs, and of arrays for its results.
 
     Args:
         types: of the results.
-        inputs: how many there are.
+        inputs: their number.
         between: a stand-in for each intermediate array.
     """
 
@@ -109,7 +109,7 @@ class Chain:
     def own_rows(self, positions: Sequence[int], written: bool) -> Callable[..., Sequence[Any]] | None:
         """The program as a function of arrays, the rows of its results, arrays for these or None, and a weight.
 
-        It accesses only the rows that these arrays have, fewer than their types say, which its author answers for.
+        The arrays may have fewer rows than their types say; the program's author guarantees that it accesses no others.
         None if it might copy whole blocks of them.
 
         Args:
@@ -144,7 +144,7 @@ class Chain:
 
         Args:
             weight: as in `palladio.cpu.engine.run`.
-            marked: whether what is not written of the results is to be filled.
+            marked: whether unwritten parts of the results are filled.
         """
         try:
             work = self.idle.pop()
@@ -189,7 +189,7 @@ def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[
 
 
 def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
-    """A program as a chain; None if it has something else than plain kernel calls, or much memory between them.
+    """A program as a chain; None if it has other equations than plain kernel calls, or much memory between them.
 
     Args:
         calls: the kernel calls of the program that are compiled.

@@ -29,8 +29,8 @@ Array = np.ndarray[Any, Any]
 BRIEF_S, BRIEF_SPREAD_S = 300e-6, 450e-6
 """Seconds of work for which waking another thread does not pay: of one thread, and of several together.
 
-Another thread begins some 100 µs later, and computes more slowly what lies in the caches of the caller's core. What
-several threads need is more than what one does, so that a kernel at the limit does not change at every call.
+Another thread begins some 100 µs later, and is slower on data in the caches of the caller's core. Several threads need
+more time together than one, so the second limit is higher: a kernel at the limit does not alternate between calls.
 """
 
 SMALL_ARENA = 1 << 14
@@ -49,18 +49,18 @@ class Compiled:
         self.callbacks = lowered.callbacks
         self.caller = lowered.caller
         self.order = lowered.order
-        self.brief = 0  # as much work, and less, is not worth waking another thread
+        self.brief = 0  # up to this much work, waking another thread does not pay
         self.idle: list[Array] = []
 
     def take_arena(self) -> Array:
-        """The memory of one thread: of a small kernel's own, which is at hand sooner than that of the pool."""
+        """The memory of one thread. A small kernel keeps one arena, which is faster to take than one of the pool."""
         try:
             return self.idle.pop()
         except IndexError:
             return POOL.take(self.arena)
 
     def give_arena(self, arena: Array) -> None:
-        """Give it back."""
+        """Return the memory of one thread."""
         if self.arena <= SMALL_ARENA and not self.idle:
             self.idle.append(arena)
         else:
@@ -76,9 +76,9 @@ class GridCall:
 
     Fields:
         first: the number of operands that are sizes of the grid.
-        rows: of each array that its types say.
-        written: the operands after these that the kernel writes to; it gets copies of them.
-        unset: the outputs that need uninitialised values before the kernel runs, with these.
+        rows: the rows of each array, by its type.
+        written: the operands after the sizes that the kernel writes to; it gets copies of them.
+        unset: the outputs that need uninitialised values before the kernel runs, each with its value.
         marked: the bytes of the initialisation marks of all outputs.
     """
 
@@ -98,7 +98,7 @@ class GridCall:
         self.rows = [type.shape[0] if type.shape else 1 for type in types]
         self.extent = ctypes.c_int64 * (len(grid.sizes) + len(self.rows))
         self.known = None if grid.dynamic else self.extents(())
-        # It neither changes nor copies what it is given, and never waits.
+        # It neither changes nor copies its operands, and never waits.
         self.plain = not self.written and not grid.aliases and not kernel.synchronises
 
     def extents(self, given: Sequence[Any], rows: Sequence[int] | None = None) -> tuple[Any, int]:
@@ -164,7 +164,7 @@ def fill_unmarked(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequenc
 def address_of(array: np.ndarray[Any, Any]) -> int:
     """The address of the elements: the first field of a NumPy array after the header of every Python object.
 
-    `array.ctypes.data` says the same, in six times the time, and is most of what calling a small kernel costs.
+    `array.ctypes.data` gives the same in six times the time, which is most of the cost of calling a small kernel.
     """
     return _pointer_at(id(array) + _HEADER).value or 0
 
@@ -179,10 +179,10 @@ def run(
 
     Args:
         addresses: of the arrays, in a table.
-        tasks: how many.
-        arrays: what the tasks use, for as long as one may still run.
+        tasks: their number.
+        arrays: the arrays that the tasks use, kept alive while one may still run.
         first: the number of the first one.
-        weight: what the work of a task grows with, if that differs between calls.
+        weight: a factor that the work of a task is proportional to, if it differs between calls.
     """
     work = tasks * weight
     if tasks > 1 and work > compiled.brief:
@@ -206,7 +206,7 @@ def run(
 def _run_spread(
     compiled: Compiled, addresses: Any, sizes: Any, tasks: int, workers: int, arrays: Any, first: int
 ) -> float:
-    """Run the tasks by several threads; gives the processor time that all took together."""
+    """Run the tasks on several threads; returns the processor time of all together."""
     failed: list[BaseException] = []
 
     def start(arena: Array) -> Work:
@@ -219,14 +219,14 @@ def _run_spread(
 def _work(
     compiled: Compiled, addresses: Any, sizes: Any, arrays: Any, arena: Array, failed: list[BaseException]
 ) -> Work:
-    """The kernel in some memory, as a function of the first task and that after the last."""
+    """The kernel with an arena, as a function of the first task and the one after the last."""
     work = functools.partial(compiled.call, addresses, sizes, _ready(compiled, arena))
     work.arrays = arrays  # type: ignore[attr-defined]  # the table does not keep them alive
     return work if compiled.caller is None else _answered(compiled, work, address_of(arena), failed)
 
 
 def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, failed: list[BaseException]) -> Work:
-    """The work of a kernel that asks Python."""
+    """The work of a kernel with callbacks to Python."""
     address = ctypes.c_int64.from_address(arena + (compiled.caller or 0))
 
     def run(first: int, last: int) -> None:
@@ -242,7 +242,7 @@ def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, f
 
 
 def _ready(compiled: Compiled, arena: Array) -> int:
-    """The address of an arena in which nothing is noted."""
+    """The address of an arena, with the thread's state in it cleared."""
     if compiled.words:
         arena[: compiled.words * WORD] = 0
     return address_of(arena)

@@ -1,8 +1,8 @@
 """Running a program with its kernel calls compiled.
 
-Each `grid_call` becomes machine code, and so do the array functions of a staged function around it where their arrays
-are small; on large ones NumPy's own run. A kernel that is not compiled runs on the evaluator too, after a warning that
-says why.
+Each `grid_call` becomes machine code, and so do the array functions around it in a staged function if their arrays are
+small; on large ones NumPy's functions run. A kernel that is not compiled runs on the evaluator too, after a warning
+with the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
     """The program as a function of values, and of arrays for its results.
 
     Args:
-        evaluator: runs what is not compiled.
+        evaluator: runs the equations that are not compiled.
     """
     natives: dict[Eqn, _Native] = {}
     _compile_calls(program, natives, evaluator)
@@ -61,7 +61,7 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
 
 @dataclass(frozen=True)
 class _Native:
-    """One kernel call as machine code. Where that deadlocks, the evaluator runs the call and explains why."""
+    """One kernel call as machine code. If it deadlocks, the evaluator runs the call and explains why."""
 
     run: Compiled
     eqn: Eqn
@@ -82,10 +82,10 @@ class _Native:
 
 
 class _Alone:
-    """One kernel call as the whole program, with nothing around it that a small kernel would wait for.
+    """One kernel call as the whole program, without overhead that would delay a small kernel.
 
     Fields:
-        first_rows: it as a function of fewer rows, `palladio.cpu.first_rows.FirstRows`; None if it is not one.
+        first_rows: the call as a function of fewer rows, `palladio.cpu.first_rows.FirstRows`; None if it is not one.
     """
 
     def __init__(self, native: _Native, name: str) -> None:
@@ -122,7 +122,7 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
 
 
 def _require_compiled_dtypes(call: Eqn) -> None:
-    """Refuse a kernel call that computes with, or only moves, dtypes that nothing is compiled for."""
+    """Refuse a kernel call that computes with, or only moves, dtypes that are not compiled for the CPU."""
     for eqn in (call, *(inner for program in subprograms(call) for inner in walk(program))):
         for type in (*eqn.input_types, *(var.type for var in eqn.outputs)):
             if dtypes.is_narrow(type.dtype):
@@ -132,7 +132,7 @@ def _require_compiled_dtypes(call: Eqn) -> None:
 
 
 _WARNED: dict[Any, Any] = {}
-"""The warnings that were given, as the filters of Python's warnings remember them."""
+"""The warnings given so far, in the format of the registry of Python's warning filters."""
 
 
 def _warn(message: str, location: Location | None) -> None:

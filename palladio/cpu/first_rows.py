@@ -1,9 +1,9 @@
 """The first rows of the arrays of a compiled kernel whose tasks go through them block by block.
 
-A function that is staged for many rows gives, called for fewer, what it gives for arrays that are filled up with zeros,
-without the further rows of the result. A kernel that reads and writes the i-th block of rows in the tasks of index i
-alone needs no such copies: it runs fewer tasks, on the arrays as they are. Only the rows of a last block that is not
-whole are copied. Nor are inputs copied of which each block is checked to be inside before it is read.
+A function that is staged for many rows and called with fewer gives the first rows of its result for arrays padded with
+zeros. A kernel that reads and writes the i-th block of rows only in the tasks of index i needs no padded copies: it
+runs fewer tasks, on the arrays as they are. Only the rows of an incomplete last block are copied. Inputs are not copied
+either if each of their blocks is checked to be inside before it is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FirstRows:
         tasks: the tasks of each block of rows.
         types: of the arrays in its table of addresses, outputs last.
         moving: for each of them, whether it is divided into blocks of rows. All outputs are.
-        checked: those of which each block is checked to be inside; they have any number of rows, up to their type's.
+        checked: the inputs whose blocks are checked to be inside; they may have any number of rows up to their type's.
     """
 
     call: GridCall
@@ -77,12 +77,12 @@ class FirstRows:
         return results
 
     def fewer(self, number: int, rows: int) -> ArrayType:
-        """The type of an array of a number of rows, if it is divided into blocks of them."""
+        """The type of an array in a call for `rows` rows: fewer than its own, if it is divided into blocks of rows."""
         type = self.types[number]
         return ArrayType((rows, *type.shape[1:]), type.dtype) if self.moving[number] else type
 
     def run_rest(self, arrays: Sequence[Array], results: Sequence[Array], first: int, sizes: Any) -> None:
-        """Run the tasks of the last block, whose rows are not all there, on a copy of those from `first` on."""
+        """Run the tasks of the incomplete last block, on a zero-padded copy of the rows from `first` on."""
         copies = list(arrays)
         addresses = []
         for number, array in enumerate(arrays):
@@ -101,7 +101,7 @@ class FirstRows:
             result[first:] = copy[: len(result) - first]
 
     def fill_unmarked(self, marks: Array, results: Sequence[Array], first: int, blocks: int) -> None:
-        """Fill what some blocks of rows have not initialised with uninitialised values.
+        """Fill the parts of some blocks of rows that no task has initialised with uninitialised values.
 
         Args:
             results: the rows of these blocks.
@@ -145,7 +145,7 @@ def first_rows(call: GridCall, types: Sequence[ArrayType]) -> FirstRows | None:
 
 
 def _rows(grid: Grid, axis: int, block: BlockMap, type: ArrayType) -> int | None:
-    """The rows of a block, if the i-th of an axis of the grid has the i-th block of rows; else None."""
+    """The rows of a block, if index i of a grid axis selects the i-th block of rows; else None."""
     first, *others = block.index_map.outputs
     index = block.index_map.inputs[axis]
     used = {atom for eqn in block.index_map.eqns for atom in eqn.inputs}

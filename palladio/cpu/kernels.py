@@ -1,4 +1,4 @@
-"""The kernels of a program: each call of one as the LLVM text that it becomes."""
+"""The kernels of a program: each kernel call as LLVM text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def lowered(call: Eqn) -> LoweredGrid | LoweredLaunch:
     """The kernel that an equation calls.
 
     Raises:
-        Refused: one that is not compiled for the CPU, with the reason.
+        Refused: if it is not compiled for the CPU, with the reason.
     """
     if call.op is launch:
         return lower_launch(call.launch, call.programs, call.input_types)

@@ -41,13 +41,13 @@ class LoweredGrid:
 
     Fields:
         text: a module with one function `kernel`.
-        arena: how many bytes of it a thread needs.
-        words: how many words at its beginning must be 0 when a call begins.
-        noted: the initialisation marks of outputs that are uninitialised before the call: bytes after the arrays, those
-            of one output after those of the other.
-        callbacks: what it may ask of Python.
-        caller: where in the arena the address of the function is that asks; None for a kernel that never does.
-        order: the parallel axes of the grid, that whose index changes from each task to the next first.
+        arena: the bytes of it that a thread needs.
+        words: the number of words at its beginning that must be 0 when a call begins.
+        noted: the initialisation marks of outputs that are uninitialised before the call: bytes in one array after the
+            others, output by output.
+        callbacks: the operations that it calls Python for.
+        caller: the offset in the arena of the address of the callback function; None for a kernel that never calls it.
+        order: the parallel axes of the grid, the fastest-varying first.
     """
 
     text: str
@@ -66,13 +66,13 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
         operands: the types of the call's operands.
 
     Raises:
-        Refused: for what is not compiled, with the reason.
+        Refused: if something is not compiled, with the reason.
     """
     return _GridFunction(grid, kernel, operands).emit()
 
 
 def axes_of(block: BlockMap) -> set[int]:
-    """The grid axes that an index map looks at."""
+    """The grid axes that an index map uses."""
     atoms = {atom for eqn in block.index_map.eqns for atom in eqn.inputs} | set(block.index_map.outputs)
     ids = [var for var in block.index_map.inputs if isinstance(var.type, ArrayType)]
     return {axis for axis, var in enumerate(ids) if var in atoms}
@@ -84,14 +84,14 @@ def rows_are_checked(block: BlockMap, view: BlockView) -> bool:
 
 
 STREAMED_PART = 4
-"""Outputs of this part of what the caches hold are written past them, if all arrays together are larger."""
+"""Outputs of at least `streamed_bytes / STREAMED_PART` are written past the caches, if all arrays reach `streamed_bytes`."""
 
 LONG = frozenset({Work.REDUCTION, Work.TRANSCENDENTAL})
-"""Work that goes through a block of its own, or computes for longer than memory takes to answer."""
+"""Work that makes a separate pass through a block, or computes for longer than the latency of memory."""
 
 
 class _GridFunction:
-    """One function while it is written."""
+    """A function under construction."""
 
     def __init__(self, grid: Grid, kernel: Program, operands: Sequence[Type]) -> None:
         self.grid = grid
@@ -146,7 +146,7 @@ class _GridFunction:
         return all(has_own_blocks(self.grid, block, axis) for axis in tasks)
 
     def streamed(self) -> set[int]:
-        """The arrays that are written past the caches: large ones of a call whose arrays are larger than those."""
+        """The arrays that are written past the caches: large ones of a call whose arrays together exceed these."""
         first, least = len(self.types) - len(self.grid.outputs), host.current().streamed_bytes
         sizes = [type.size * type.dtype.itemsize for type in self.types]
         once = {first + n for n, start in enumerate(self.schedule.starts) if start.once}
@@ -170,7 +170,7 @@ class _GridFunction:
         return places
 
     def scope(self) -> Scope:
-        """A scope of no equations, for what rules want to know of one."""
+        """A scope without equations, for rules that need one."""
         return Scope(self.function, Program((), (), ()), ())
 
     def whole(self, number: int, type: ArrayType) -> StridedArray:
@@ -192,14 +192,14 @@ class _GridFunction:
                 ids[axis] = stack.enter_context(e.loop(0, self.sizes[axis]))
                 self.function.innermost = (0, 1) if known is None else (ids[axis], known)
             self.step(ids)
-        # Only now is known what was packed, and so in which order the tasks find most of it still packed.
+        # The packed operands are known only now, and with them the task order that reuses most of them.
         body = e.lines[before:]
         del e.lines[before:]
         self.place_task(task, tasks, ids)
         e.lines += body
 
     def place_task(self, task: V, parallel: Sequence[int], ids: Sequence[Int]) -> None:
-        """The parallel grid indices of a task. Those that choose among packed blocks change slowest."""
+        """The parallel grid indices of a task. Axes that select packed blocks vary slowest."""
         e = self.e
         first = self.grid.scalars
         choosing = {
@@ -247,7 +247,7 @@ class _GridFunction:
     def window(
         self, number: int, block: BlockMap, view: BlockView, place: RefBinding, inputs: Sequence[Binding]
     ) -> DenseBlock | GatheredBlock:
-        """A block of an array at the grid point whose indices, and scalars, are the inputs of index maps."""
+        """A block of an array at a grid point; `inputs` are the point's indices and the scalars, for its index map."""
         indices = self.function.run(block.index_map, inputs)
         rows = None
         if number < len(self.grid.inputs) and rows_are_checked(block, view):
@@ -258,7 +258,7 @@ class _GridFunction:
     def ahead(self, ids: Sequence[Int], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
         """The byte distance from the blocks of a step to those of the next one, if they move on and the step is small.
 
-        Products fetch what they will need themselves, and a kernel that computes little keeps memory busy as it is.
+        Products prefetch their operands themselves, and a kernel that computes little keeps memory busy anyway.
         """
         moving = [axis for axis, size in enumerate(self.grid.sizes) if size != 1]
         work = {eqn.op.work for eqn in walk(self.kernel)}

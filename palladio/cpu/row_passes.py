@@ -34,14 +34,14 @@ def run_row_group(scope: Scope, eqns: Sequence[Eqn], first: int) -> Sequence[Eqn
 
 @dataclass
 class _Values:
-    """Arrays while a pass computes elements of them, each element once.
+    """The arrays that passes compute in one loop, each element once.
 
     Fields:
         lazily: the equations of arrays that are computed where they are used.
-        asks: whether memory is asked for the elements of the next task.
+        asks: whether the elements of the next task are prefetched.
         arrays: by variable.
-        found: elements that are computed in a block of the code.
-        of_row: the elements of a row of arrays that have one a row.
+        found: the elements computed so far, by basic block.
+        of_row: the current row's element of arrays with one element per row.
     """
 
     scope: Scope
@@ -67,7 +67,7 @@ class _Values:
         return asking(self.scope.e, array) if self.asks and last and array.ahead is not None else array
 
     def remembered(self, atom: Atom, array: LazyArray) -> LazyArray:
-        """The array, each element of which is computed once in a block of the code."""
+        """The array, with each element computed once in a basic block."""
         e = self.scope.e
 
         def at(index: Sequence[Int], width: int) -> V:
@@ -82,7 +82,7 @@ class _Values:
         return replace(array, at=at) if array.shape else array
 
     def compute_row(self, row: Int, rows: int) -> None:
-        """Compute the elements of a row of arrays that have one a row."""
+        """Compute the current row's element of arrays with one element per row."""
         for atom, array in [*self.arrays.items()]:
             if array.shape in ((rows,), (rows, 1)):
                 index = (row, 0)[: len(array.shape)]
@@ -91,7 +91,7 @@ class _Values:
 
 @dataclass
 class _Pass:
-    """One equation, with the place of its results; they are written past the caches if `streamed`."""
+    """One equation, with the buffer of its results; they are written past the caches if `streamed`."""
 
     eqn: Eqn
     target: StridedArray
@@ -125,7 +125,7 @@ class _RowPasses:
         self.lazily = {eqn.outputs[0]: eqn for eqn in scope.program.eqns if is_lazy(eqn) and eqn.outputs[0].type.shape}
 
     def fit(self) -> bool:
-        """True if rows are independent: none is read where another one has been stored, or is part of a product."""
+        """True if rows are independent: none reads what another one has stored, and no operand is a product."""
         stored = [self.place(eqn.ref).memory for eqn in self.group.passes if eqn.op is store]
         sums = [eqn for eqn in self.group.passes if eqn.op is not store and adds_rows(eqn)]
         made = {var for eqn in self.group.eqns for var in eqn.outputs}
@@ -197,7 +197,7 @@ class _RowPasses:
         return results.isdisjoint(self.operands([made.atom]))
 
     def begun(self, eqn: Eqn) -> _Pass:
-        """A pass whose results have a place."""
+        """The pass of an equation, with memory for its results."""
         scope = self.scope
         scope.use(eqn)
         if eqn.op is store:
@@ -211,7 +211,7 @@ class _RowPasses:
         return _Pass(eqn, reducer.target, reducer)
 
     def columns_of(self, passes: Sequence[_Pass], values: _Values, row: Int) -> None:
-        """One row of stores and of sums of rows, where it begins at a multiple of a vector past the caches."""
+        """One row of stores and of sums of rows; stores go past the caches only if the row is aligned to vectors."""
         e, aligned = self.e, V("true", "i1")
         streamed = [made for made in passes if made.streamed]
         if not streamed:
@@ -227,7 +227,7 @@ class _RowPasses:
             self.columns([replace(made, streamed=False) for made in passes], values, row)
 
     def columns(self, passes: Sequence[_Pass], values: _Values, row: Int) -> None:
-        """One row: memory is written after all of a vector's elements are computed."""
+        """One row, vector by vector; all passes compute their values before memory is written."""
         e = self.e
         for start, end, width in widths(self.group.shape[1]):
             with e.loop(start, end, width) as column:

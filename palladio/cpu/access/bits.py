@@ -19,12 +19,12 @@ from palladio.types.views import View
 
 
 class Selected(Protocol):
-    """Elements that a stack of transforms selects of a buffer, `gather.Selection`.
+    """The selection of a stack of transforms in a buffer, `gather.Selection`.
 
     Fields:
         whole: the buffer.
         taken_of: the array that a view is taken of.
-        back: the place in the base of a view of an element, and the conditions under which it is inside.
+        back: the position of an element in the base of a view, and the conditions under which it is inside.
     """
 
     e: Emitter
@@ -55,7 +55,7 @@ def _constant_bits(value: object, dtype: DType) -> V:
 
 
 def _cut(e: Emitter, place: Sequence[Int], base: ArrayType, array: ArrayType) -> tuple[list[list[Int]], Int | None]:
-    """The places of the elements that an element of another width joins; or the one that it is in, and which part."""
+    """The positions of the elements that a wider one joins; or of the one that holds a narrower one, and its part."""
     old, new = array.dtype.itemsize, base.dtype.itemsize
     if new < old and base.shape[:-1] == array.shape:
         return [list(place[:-1])], place[-1]
@@ -70,7 +70,7 @@ def _cut(e: Emitter, place: Sequence[Int], base: ArrayType, array: ArrayType) ->
 
 
 def _divided(e: Emitter, index: Int, count: int) -> tuple[Int, Int]:
-    """An index by a count, and the rest."""
+    """The quotient and the remainder of an index by a count."""
     if isinstance(index, int):
         return divmod(index, count)
     return e.binary("udiv", index, e.index(count)), e.binary("urem", index, e.index(count))
@@ -83,7 +83,7 @@ def _shift(e: Emitter, part: Int, itemsize: int, wide: str) -> V:
 
 
 def bits_at(chosen: Selected, level: int, index: Sequence[Int]) -> V:
-    """The bits of an element of the selection of the first views, as many as given."""
+    """The bits of an element of the selection of the first `level` views."""
     e = chosen.e
     if not level:
         root = chosen.whole
@@ -114,7 +114,7 @@ def _bits_of(chosen: Selected, level: int, place: Sequence[Int]) -> V:
 
 
 def put_bits(chosen: Selected, level: int, index: Sequence[Int], bits: V) -> None:
-    """Replace the bits of an element of the selection of the first views; those outside are dropped."""
+    """Replace the bits of an element of the selection of the first `level` views; those outside are dropped."""
     e = chosen.e
     if not level:
         e.store(bits, chosen.whole.address(e, index), chosen.whole.dtype.itemsize)

@@ -1,7 +1,7 @@
 """The blocks that a kernel sees at one grid point: views of their arrays, or copies that are written back.
 
-A box of neighbouring elements that lies inside its array is a view. One that reaches past the edge, and elements from
-here and there, are copies with uninitialised elements where the array has none.
+A box of neighbouring elements that lies inside its array is a view. A box that reaches past the edge, and scattered
+elements, are copies, with uninitialised elements outside the array.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from palladio.types import dtypes
 
 
 def first_element(scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray]) -> V:
-    """The address of the first element of a box, wherever it is."""
+    """The address of the first element of a box, inside the array or not."""
     e, offset = scope.e, 0
     for row, stride in zip(block.coordinates, array.strides, strict=True):
         position = row.first(e, row.start, lambda axis: e.known(as_index(scope, indices[axis])))
@@ -77,10 +77,10 @@ class DenseBlock:
         self.buffer = StridedArray(base, strides, self.copy.shape, self.copy.dtype)
 
     def cut(self, block: BlockMap, array: StridedArray, indices: Sequence[V], guarded: bool, rows: V | None) -> None:
-        """The view of the block, and the conditions under which all of it is inside, if it may not be.
+        """Make the view of the block, and the guards under which all of it is inside, unless this is proven.
 
         Args:
-            rows: how many rows the array has at the call, if these may be fewer than its type says: others are zero.
+            rows: the rows of the array at the call, if they may be fewer than its type says; the others read as zero.
         """
         e = self.e
         offset: Int = 0
@@ -97,7 +97,7 @@ class DenseBlock:
                 self.view.guards += [e.compare("icmp sge", start, V("0", "i64")), e.compare("icmp sle", start, end)]
             elif not is_inside and (isinstance(position, V) or not 0 <= position < known - reach):
                 self.view.guards.append(between(e, position, known - 1 - reach))
-            # A position that is checked must be a value, known or not.
+            # A checked position must be an LLVM value, even if it is a constant.
             bounds.append(Bound(e.index(position), row.strides, known if axis or rows is None else rows))
             offset = e.add(offset, e.mul(position, stride))
             if any(row.strides):
@@ -126,7 +126,7 @@ class DenseBlock:
             self.copy.put(self.e, index, self.view.buffer.at(self.e, index, 1), 1)
 
     def write_back(self) -> None:
-        """Write what is inside back to the array."""
+        """Write the elements that are inside the array back to it."""
         if self.outside is None:
             return
 
@@ -139,7 +139,7 @@ class DenseBlock:
 
 
 class GatheredBlock:
-    """One block at one grid point of which some axis has a bounded size, or elements anywhere: always a copy."""
+    """One block at one grid point with an axis of bounded size or of scattered elements: always a copy."""
 
     def __init__(self, scope: Scope, block: BlockMap, array: StridedArray, indices: Sequence[LazyArray]) -> None:
         self.e = scope.e
@@ -186,7 +186,7 @@ class GatheredBlock:
         return e.add(first, position)
 
     def write_back(self) -> None:
-        """Write what the array has back to it."""
+        """Write the elements that the array has back to it."""
         self.each(lambda index, there: self.array.put(self.e, there, self.buffer.at(self.e, index, 1), 1))
 
 
@@ -198,10 +198,10 @@ def window_of(
     indices: Sequence[LazyArray],
     rows: V | None = None,
 ) -> DenseBlock | GatheredBlock:
-    """The block of an array at these indices, as the schedule says that it is accessed.
+    """The block of an array at these indices, accessed as the schedule says.
 
     Args:
-        rows: how many rows the array has at the call, if these may be fewer than its type says.
+        rows: the rows of the array at the call, if they may be fewer than its type says.
     """
     if view.access == "copy":
         return GatheredBlock(scope, block, array, indices)

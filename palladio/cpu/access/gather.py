@@ -1,7 +1,7 @@
-"""Accesses element by element, for what no view of memory shows.
+"""Accesses element by element, for selections that are not views of memory.
 
-Indices by integer arrays, axes joined of what lies apart, masks and atomic operations. Where neighbours along the last
-axis are neighbours in memory, as in whole rows by their numbers, the elements are accessed in vectors.
+These are indices by integer arrays, joins of axes that are not contiguous, masks and atomic operations. If neighbours
+along the last axis are neighbours in memory, e.g. in a gather of whole rows, the elements are accessed in vectors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Selection:
         self.operands = operands
         self.views = views(root.type, stack, [array.shape for array in operands]) or (whole(root.type),)
         self.type = self.views[-1].type
-        # Whether an element is a part of one of the buffer's, or made of several.
+        # True if an element is a part of a buffer element, or joins several.
         self.recast = any(view.base.dtype.itemsize != root.dtype.itemsize for view in self.views)
         self.whole = root
         self.root = StridedArray(root.base, root.strides, root.shape, self.type.dtype)
@@ -59,22 +59,22 @@ class Selection:
         return along == 1 and not any(others) and not any(guards)
 
     def each(self, body: Callable[[Sequence[Int], int], None]) -> None:
-        """Run `body(index, width)` for all elements in row-major order, with vectors where there may be."""
+        """Run `body(index, width)` for all elements in row-major order, in vectors where possible."""
         if self.in_vectors:
             for_each(self.e, self.type.shape, body)
         else:
             one_by_one(self.e, self.type.shape, lambda index: body(index, 1))
 
     def nothing(self, dtype: DType) -> object:
-        """The value that reads outside the array give, for elements of a dtype."""
+        """The value of a read outside the array, for elements of a dtype."""
         return dtypes.uninitialized(dtype)
 
     def taken_of(self, level: int) -> ArrayType:
-        """The array that a view is taken of: the buffer, or what the view before selects."""
+        """The array that a view is taken of: the buffer, or the selection of the view before."""
         return self.views[level - 1].type if level else self.whole.type
 
     def locate(self, index: Sequence[Int]) -> tuple[list[Int], Conditions]:
-        """The position in the buffer of the element at an index, clamped inside, and whether it was inside."""
+        """The position in the buffer of the element at an index, clamped inside, and the conditions of being inside."""
         conditions: Conditions = []
         found = list(index)
         for level in reversed(range(len(self.views))):
@@ -84,7 +84,7 @@ class Selection:
         return found, conditions
 
     def back(self, level: int, index: Sequence[Int]) -> tuple[list[Int], Conditions]:
-        """The position in the base of a view of the element at an index, clamped inside, and whether it was inside."""
+        """The position of an element in the base of a view, clamped inside, and the conditions of being inside."""
         e, view = self.e, self.views[level]
         found: list[Int] = []
         inside: list[V] = []
@@ -101,7 +101,7 @@ class Selection:
         condition = e.truth(inside)
         if condition is None:
             return found, []
-        if others:  # where one of them is outside, so may be the coordinates of the base
+        if others:  # if one of them fails, the coordinates in the base may be outside too
             found = [e.select(condition, at, V("0", "i64")) if isinstance(at, V) else at for at in found]
         return found, [(condition, self.nothing(view.base.dtype), view.base.dtype)]
 
@@ -120,7 +120,7 @@ class Selection:
         return index_of(self.e, array.at(place, 1), array)
 
     def load(self, index: Sequence[Int], width: int = 1) -> V:
-        """The elements from an index on; where a condition fails, what the last one that does says."""
+        """The elements from an index on; if conditions fail, the value of the last one that does."""
         if self.recast:
             return from_bits(self.e, bits_at(self, len(self.views), index), self.type.dtype)
         place, conditions = self.locate(index)
@@ -131,7 +131,7 @@ class Selection:
         return value
 
     def read(self) -> LazyArray:
-        """All elements, in a buffer of their own."""
+        """All elements, in a new buffer."""
         target = self.scope.arena.buffer(self.e, self.type.shape, self.type.dtype)
         self.copy_to(target)
         return array_in(self.e, target)
@@ -144,13 +144,13 @@ class Selection:
         """Run `step(cell)` for each element that is inside and under the mask, in row-major order.
 
         Args:
-            lone: a cell is one element, also where neighbours could be changed together.
+            lone: whether each cell is one element, even if neighbours could be changed together.
         """
         e = self.e
 
         def element(index: Sequence[Int], width: int = 1) -> None:
             chosen = [] if mask is None else [mask.at(index, 1)]
-            if self.recast:  # of some, only parts may be inside
+            if self.recast:  # only parts of an element may be inside
                 with e.when(e.truth(chosen)):
                     step(Cell(self, index, None))
                 return
@@ -213,7 +213,7 @@ def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
 
 
 def settled(scope: Scope, array: LazyArray) -> LazyArray:
-    """An array in memory that nothing changes meanwhile, or a scalar in a register, as all elements may be."""
+    """An array in memory that nothing changes meanwhile; or a register, for a scalar or for equal elements."""
     if array.shape and array.uniform:
         return array
     changes = any(not memory.steady for memory in array.reads)
@@ -273,7 +273,7 @@ def _each(
     """Replace each selected element by `step(old, cell)`; returns the old ones, uninitialised where outside.
 
     Args:
-        result: the variable of the old elements: where nothing uses it, they are not written down.
+        result: the variable of the old elements: if it is unused, they are not stored.
     """
     e = scope.e
     chosen = Selection(scope, place.buffer, stack, [settled(scope, array) for array in indices])
@@ -305,7 +305,7 @@ def _unused(index: Sequence[Int], width: int) -> V:
 
 
 def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -> V:
-    """Replace one element, of memory that other threads change too; returns the old one."""
+    """Atomically replace one element of memory that other threads change too; returns the old one."""
     e, word, stored = scope.e, f"i{dtype.itemsize * 8}", registers.stored(dtype)
     again, done = e.fresh("again"), e.fresh("done")
     e.jump(again)
@@ -314,7 +314,7 @@ def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -
     old = registers.from_memory(e, e.convert("bitcast", bits, stored), dtype)
     new = e.convert("bitcast", registers.to_memory(e, step(old), dtype), word)
     pair = f"{{ {word}, i1 }}"
-    # A weak exchange may fail for no reason, and is then tried again as any other.
+    # A weak exchange may fail spuriously, and is then retried as any other.
     found = e.value(pair, f"cmpxchg weak ptr {address.text}, {bits}, {new} seq_cst seq_cst")
     e.branch(e.value("i1", f"extractvalue {found}, 1"), done, again)
     e.label(done)
@@ -340,7 +340,7 @@ def _own(buffer: StridedArray) -> RefBinding:
 
 
 def _result_of(scope: Scope, number: int) -> Var | None:
-    """The variable that the equation at hand gives an output to."""
+    """The variable of an output of the current equation."""
     return None if scope.function.eqn is None else scope.function.eqn.outputs[number]
 
 

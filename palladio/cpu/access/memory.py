@@ -1,7 +1,7 @@
 """Loads, stores and their value twins on the CPU.
 
-A stack of transforms over memory is mostly a view of it. Where that may reach outside of an axis, a kernel asks whether
-it does: inside, the view is used; outside, a copy that is made element by element.
+A stack of transforms over memory is usually a view of it. If the view may reach outside of an axis, the kernel tests
+whether it does: inside, it uses the view; outside, a copy that is made element by element.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ class Access:
 
     @property
     def in_memory(self) -> BufferView:
-        """Its view.
+        """The selection as a view.
 
         Raises:
-            Refused: where there is none.
+            Refused: if it is not one.
         """
         if self.view is None:
             raise Refused("a part of this memory whose elements are not evenly apart is not compiled for the CPU")
         return self.view
 
     def selection(self) -> Selection:
-        """It element by element."""
+        """The selection, element by element."""
         operands = [settled(self.scope, array) for array in self.operands]
         return Selection(self.scope, self.buffer, self.stack, operands)
 
     def store(self, value: LazyArray, kind: str = "set") -> None:
-        """Combine a value with it, element by element."""
+        """Combine a value with the selection, element by element."""
         store_combined(self.scope, self.buffer, value, self.operands, self.stack, kind)
 
 
 def read(access: Access, memory: Allocation | None, whole: bool) -> LazyArray:
-    """The array that is selected, as it is now or when it is used."""
+    """The selected array, with its elements of now or of when it is used."""
     scope, view = access.scope, access.view
     if view is None:
         return access.selection().read()
@@ -69,7 +69,7 @@ def read(access: Access, memory: Allocation | None, whole: bool) -> LazyArray:
         return array
     if not view.buffer.shape:
         return _read_scalar(scope, view, guard)
-    # Outside, a copy with uninitialised values where nothing is.
+    # Outside: a copy, with uninitialised values for elements that are not in memory.
     copy = scope.arena.buffer(e, view.buffer.shape, view.buffer.dtype)
     with e.when(e.binary("xor", guard, V("true", "i1"))):
         if view.bounds is None:
@@ -147,11 +147,11 @@ def put_where(
     by_rows: bool = False,
     marks: BlockMarks | None = None,
 ) -> None:
-    """Write the elements of a matrix that are under a mask: those rows are gone through in which it may be true.
+    """Write the elements of a matrix that are under a mask. Only rows in which the mask may be true are visited.
 
     Args:
         by_rows: whether the mask chooses whole rows.
-        marks: of rows, which then count as initialised.
+        marks: the initialisation marks of rows, which are set for written rows.
     """
     low, high = rows = mask.zero_ranges.get(0, (0, target.shape[0]))
 
@@ -200,7 +200,7 @@ def _store(
 def _store_masked(
     scope: Scope, ref: RefBinding, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
-    """In vectors, where no other worker writes the elements between those under the mask."""
+    """Vectors are used if no other worker writes the elements between those under the mask."""
     if not transforms and len(value.shape or mask.shape) == 2 and ref.memory.exclusive:
         put_where(scope.e, mask, value, ref.buffer)
     else:
@@ -216,7 +216,7 @@ def _store_rows(
 
 
 def _initialize(scope: Scope, ref: RefBinding, *, stored: bool) -> Sequence[LazyArray]:
-    """The array of a kernel call inside of a kernel has no marks: it is filled before."""
+    """The output of a kernel call inside of a kernel has no marks: it is filled before the call."""
     if ref.start is not None:
         (ref.start.note if stored else ref.start.ensure)(scope.e)
     return ()
@@ -234,7 +234,7 @@ def _swap(
 def combine(
     scope: Scope, buffer: StridedArray, value: LazyArray, indices: Sequence[LazyArray], stack: Transforms, kind: str
 ) -> None:
-    """Combine a value with what a stack of transforms selects."""
+    """Combine a value with the selection of a stack of transforms."""
     access = Access(scope, buffer, stack, indices)
     if access.view is None:
         access.store(value, kind)

@@ -24,7 +24,7 @@ def as_index(scope: Scope, array: LazyArray) -> V:
 
 
 def index_of(e: Emitter, value: V, array: LazyArray) -> V:
-    """An element of an array as an index. Beyond int64 is outside every axis, as a negative number is."""
+    """An element of an array as an index. A value beyond int64 becomes negative, outside every axis."""
     if array.dtype.itemsize == 8:
         return value
     return e.convert("sext" if dtypes.is_signed(array.dtype) else "zext", value, "i64")
@@ -58,8 +58,8 @@ class BufferView:
 
     Fields:
         guards: the conditions under which all of it is inside.
-        bounds: the bounds checks of each element; none where all are inside, None where only one check for all
-            elements is known, since they have been reordered after a guard.
+        bounds: the bounds checks of each element; empty if all are inside, None if only one check for all elements is
+            known, since they have been reordered after a guard.
     """
 
     def __init__(self, buffer: StridedArray) -> None:
@@ -80,7 +80,7 @@ class BufferView:
 
 
 def viewed(scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequence[LazyArray]) -> BufferView | None:
-    """The view of a buffer that a stack of transforms makes; None for one that gathers, or joins what lies apart."""
+    """A stack of transforms as a view of a buffer; None if it gathers, or joins axes that are not contiguous."""
     found = BufferView(buffer)
     for view in views(buffer.type, stack, [array.shape for array in operands]):
         recast = None if view.gathered else _recast(found.buffer, view.base)
@@ -94,9 +94,9 @@ def viewed(scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequ
 
 
 def _joined(before: list[Bound] | None, bounds: list[Bound], rank: int) -> list[Bound] | None:
-    """The bounds after others, in a view of their elements in another order: those must be the same for all elements.
+    """The bounds of a view and of the one before, whose elements it reorders; None if those differ between elements.
 
-    Others are of coordinates that need no guard, such as those of whole axes.
+    Bounds of coordinates that need no guard, e.g. of whole axes, are dropped.
     """
     kept = [bound for bound in before or () if bound.guarded]
     if before is None or any(any(bound.strides) for bound in kept):
@@ -105,7 +105,7 @@ def _joined(before: list[Bound] | None, bounds: list[Bound], rank: int) -> list[
 
 
 def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[LazyArray]) -> list[Bound]:
-    """Take one view, of what was found so far as an array of its own; returns its bounds."""
+    """Apply one view to the buffer found so far; returns its bounds."""
     e, old = scope.e, found.buffer
     known: dict[int, V] = {}
 
@@ -135,7 +135,7 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
             bounds.append(bound(guard))
             found.guards.append(between(e, bounds[-1].first, guard.extent - 1 - guard.coordinate.reach(view.sizes)))
     for axis in reversed(range(len(strides))):
-        if strides[axis] == 0 and view.sizes[axis] == 1:  # of one element, as if it lay in one line with the others
+        if strides[axis] == 0 and view.sizes[axis] == 1:  # one element: the stride of a contiguous array
             inner = strides[axis + 1] if axis + 1 < len(strides) else 1
             strides[axis] = inner * (*view.sizes, 1)[axis + 1] if isinstance(inner, int) else 0
     found.buffer = StridedArray(e.pointer(old.base, offset, old.dtype.itemsize), tuple(strides), view.sizes, old.dtype)
@@ -150,14 +150,14 @@ def between(e: Emitter, value: Int, last: int) -> V:
 
 
 def _recast(buffer: StridedArray, base: ArrayType) -> StridedArray | None:
-    """The same bytes as another array. Of another width or shape, they must lie in one line."""
+    """The same bytes as another array. If its element width or shape differs, they must be contiguous."""
     if buffer.shape == base.shape and buffer.dtype.itemsize == base.dtype.itemsize:
         return StridedArray(buffer.base, buffer.strides, buffer.shape, base.dtype)
     return StridedArray(buffer.base, row_major(base.shape), base.shape, base.dtype) if buffer.contiguous else None
 
 
 def renumbered(e: Emitter, index: Sequence[Int], old: Shape, new: Shape) -> list[Int]:
-    """The index of an element, of the same elements in row-major order in another shape."""
+    """The index of an element after a reshape in row-major order."""
     if old == new:
         return list(index)
     number: Int = 0

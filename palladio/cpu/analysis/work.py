@@ -15,23 +15,23 @@ from palladio.ops.grid import grid_call
 from palladio.types.types import ArrayType
 
 CLOCK = os.name == "posix"
-"""True if there is a clock that is read in some nanoseconds."""
+"""True if there is a clock that takes only nanoseconds to read."""
 
 BETWEEN = 1 << 20
-"""Elements that are computed between two looks at the clock."""
+"""Elements that are computed between two polls of the clock."""
 
 STEPS = 64
-"""Steps of loops between two looks, at most. A look costs as much as several small steps."""
+"""Steps of loops between two polls, at most. A poll costs as much as several small steps."""
 
 LONG = 16 * BETWEEN
-"""Elements whose computation takes long enough to look at the clock meanwhile."""
+"""Elements whose computation takes long enough to poll the clock meanwhile."""
 
 PRODUCTS = 16
-"""Products of single numbers in a matrix product that take the time of one element."""
+"""Multiply-adds of a matrix product that take the time of one element."""
 
 
 def work_estimate(program: Program) -> int:
-    """About how many elements a program computes. Loops whose count is known only at the call count as one step."""
+    """An estimate of the elements that a program computes. A loop counts as one step if its count is not constant."""
     return sum(map(_estimate_of, program.eqns))
 
 
@@ -60,7 +60,7 @@ def steps_of(bounds: tuple[object, ...], step: int) -> int | None:
 
 
 def quarter_seconds(e: Emitter, room: V) -> V:
-    """Quarters of a second since some time. `room` is the address of 16 bytes."""
+    """Quarters of a second since a fixed time. `room` is the address of 16 bytes."""
     e.declared["gettimeofday"] = "declare i32 @gettimeofday(ptr, ptr)"
     e.value("i32", f"call i32 @gettimeofday({room}, ptr null)")
     seconds = e.binary("shl", e.load("i64", room, 8), V("2", "i64"))

@@ -1,6 +1,6 @@
 """Writing LLVM IR as text: values, constants, loops and branches.
 
-An index is a Python int where it is known, else an `i64` value; arithmetic on known ones costs nothing.
+An index is a Python int if it is known, else an `i64` value; arithmetic on known indices emits no code.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Emitter:
         """All lanes of each vector combined into a lane of the result, in the order of `folded`.
 
         Args:
-            values: as many as a power of two, and at most as many as each has lanes.
+            values: a power of two of them, at most as many as each has lanes.
         """
         found, size = list(values), width_of(values[0].type)
         while size > 1 or len(found) > 1:
@@ -151,7 +151,7 @@ class Emitter:
         return found[0]
 
     def _halves_combined(self, pair: Sequence[V], size: int, combine: Callable[[V, V], V]) -> V:
-        """One or two vectors, of whose every `size` lanes the second half is combined with the first."""
+        """One or two vectors; in each group of `size` lanes the second half is combined with the first."""
         width, half = width_of(pair[0].type), size // 2
         if width * len(pair) == 2:
             return combine(self.lane(pair[0], 0), self.lane(pair[0], 1))
@@ -225,7 +225,7 @@ class Emitter:
         return x if x == y else self.select(condition, self.index(x), self.index(y))
 
     def truth(self, conditions: Sequence[V]) -> V | None:
-        """All of the conditions, or None if there are none."""
+        """The conjunction of the conditions; None if there are none."""
         result: V | None = None
         for condition in conditions:
             result = condition if result is None else self.binary("and", result, condition)
@@ -247,17 +247,17 @@ class Emitter:
         self.line(f"store {value}, ptr {address.text}, align {align}")
 
     def stream(self, value: V, address: V, align: int) -> None:
-        """Store past the caches. `finish_streams` must follow before others look."""
+        """Store past the caches. `finish_streams` must follow before other threads read."""
         self.declared["!stream"] = "!0 = !{i32 1}"
         self.line(f"store {value}, ptr {address.text}, align {align}, !nontemporal !0")
 
     def finish_streams(self) -> None:
-        """Let others see what was stored past the caches, if anything was."""
+        """Make stores past the caches visible to other threads, if there are any."""
         if "!stream" in self.declared:
             self.line("fence seq_cst")
 
     def prefetch(self, address: V) -> None:
-        """Ask for what is at an address, of memory or not, to come nearer: to the second cache."""
+        """Prefetch an address into the second-level cache; it need not be valid."""
         self.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 2, i32 1)")
 
@@ -288,7 +288,7 @@ class Emitter:
 
     @contextmanager
     def when(self, condition: V | None) -> Iterator[None]:
-        """Run the code emitted inside where the condition holds; always, for None."""
+        """Run the code emitted inside if the condition holds; always, for None."""
         if condition is None:
             yield
             return

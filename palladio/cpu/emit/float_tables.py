@@ -1,7 +1,7 @@
-"""The numbers by which `vector_math` computes, for float32 and for float64: polynomials, limits and constants in parts.
+"""The constants of `vector_math`, for float32 and for float64: polynomials, limits and constants split into parts.
 
-The polynomials were fitted for the least largest error relative to the function (Remez's algorithm, in more digits than
-are kept), so that the error of each is well below one unit in the last place. The highest power stands first.
+The polynomials are minimax fits of the relative error (Remez's algorithm, in more digits than are kept), so that the
+error of each is well below one unit in the last place. The highest power comes first.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ Series = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Precision:
-    """A floating-point type, and the numbers for it.
+    """A floating-point type, and its constants.
 
     Fields:
-        element, word: the names of the type and of the integers of its width, as LLVM has them.
+        element, word: the names of the type and of the integers of its width, as LLVM writes them.
         mantissa, bias: bits after the leading one; the offset of exponents.
         exp: exp(r) for |r| <= ln(2)/2.
         exp2: 2**r for |r| <= 1/2.
@@ -31,7 +31,7 @@ class Precision:
         atan: (atan(x)/x - 1)/x**2 in x*x, for |x| <= 1.
         half_pi: pi/2 as a sum.
         pi_excess: the relative rounding error of pi, and of pi/2.
-        far: from here on quarters of turns are not counted exactly enough.
+        far: the argument from which the count of quarter turns is not exact enough.
     """
 
     element: str
@@ -71,7 +71,7 @@ class Precision:
 
     @property
     def least_normal(self) -> float:
-        """The least number with all bits."""
+        """The least normal number."""
         return 2.0 ** (1 - self.bias)
 
     def bits_of(self, value: float) -> int:

@@ -1,7 +1,7 @@
 """Lazy arrays: the values of a kernel while it is compiled.
 
-A lazy array says how its element at an index is computed; nothing is computed until something needs it. A chain of
-element-by-element operations is so one loop. The pass `keep_arrays` says which arrays are written to a buffer in the
+A lazy array describes how its element at an index is computed; nothing is computed until it is needed, so that a chain
+of element-by-element operations is one loop. The pass `keep_arrays` decides which arrays are written to a buffer in the
 thread's arena instead: those used several times, and those computed from memory that is about to change.
 """
 
@@ -24,7 +24,7 @@ from palladio.types.views import recut, row_major
 LINE_BYTES = 64
 
 STREAMED_LANES = 8 * registers.LANES
-"""The least length of rows that are written past the caches: shorter ones are mostly ends."""
+"""The least length of rows that are written past the caches: shorter rows consist mostly of partial vectors."""
 
 At = Callable[[Sequence[Int], int], V]
 Panel = Callable[["LazyArray", Int, int], None]
@@ -33,12 +33,12 @@ Panels = Callable[[Panel, "tuple[Int, Int] | None", "StridedArray | None"], None
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """Something that a program's references point to: an input, an output, scratch, an allocation.
+    """The memory that a program's references point to: an input, an output, scratch, an allocation.
 
     Fields:
         steady: nothing writes it during the call.
         streamed: an output larger than the caches, every element of which is written once and not read.
-        exclusive: no other worker accesses what a task accesses of it.
+        exclusive: no other worker accesses the part that a task accesses.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class StridedArray:
-    """Elements in memory: where the first one is, and how many elements lie between neighbours along each axis."""
+    """Elements in memory: the address of the first one, and the stride of each axis in elements."""
 
     base: V
     strides: tuple[Int, ...]
@@ -63,11 +63,11 @@ class StridedArray:
 
     @property
     def contiguous(self) -> bool:
-        """True if the elements are known to lie one after the other."""
+        """True if the elements are known to be contiguous, in row-major order."""
         return self.strides == row_major(self.shape)
 
     def regrouped(self, shape: Shape) -> StridedArray | None:
-        """The same elements, in the same order, in another shape; None if they are not known to lie evenly apart."""
+        """The same elements, in the same order, in another shape; None if they are not known to be evenly spaced."""
         columns = [
             (n, (stride,)) for n, stride in zip(self.shape, self.strides, strict=True) if isinstance(stride, int)
         ]
@@ -102,24 +102,22 @@ class StridedArray:
 
 @dataclass(eq=False)
 class LazyArray:
-    """An array, by how its elements are computed.
+    """An array, as a description of how its elements are computed.
 
     Fields:
         type: the array type.
-        at: from an index and a width, the elements from there on along the last axis.
+        at: returns, for an index and a width, the elements from there on along the last axis.
         reads: the memory that computing an element reads; true where element [i] reads only what a whole view of that
             memory has at [i].
         cheap: whether computing an element twice costs no more than keeping it.
-        buffer: where its elements are, if they are in memory.
-        fill: writes all elements to a buffer in an order of its own; for arrays that are not computed element by
-            element.
-        zero_ranges: positions along axes, from the first below the second, outside of which all elements are zero or
-            false.
-        panels: computes some rows, all for None, a few at a time; for matrices with `fill`. For each few it calls a
-            function with an array of the same type, in which the elements of these rows can be computed, with the
-            first of them, and with their number. Its last argument is the buffer in which all rows end, if known.
-        rows: memory whose rows, in their order, are those of the array, by another number of axes.
-        near: a buffer of the same shape; each element is computed from the one at its place there.
+        buffer: the place of its elements, if they are in memory.
+        fill: writes all elements to a buffer, in any order; for arrays that are not computed element by element.
+        zero_ranges: half-open ranges of positions along axes, outside of which all elements are zero or false.
+        panels: computes a range of rows, all for None, a few at a time; for matrices with `fill`. For each panel of
+            rows it calls a function with an array of the whole type whose elements in these rows can be computed, the
+            first row, and the number of rows. Its last argument is the buffer that all rows end up in, if known.
+        rows: memory with the same rows in the same order, by another number of axes.
+        near: a buffer of the same shape; each element is computed from the one at the same index there.
         normal: whether no element is a subnormal number.
         zero: whether all elements are known to be 0, not -0.
         uniform: whether all elements are one value in a register.
@@ -162,7 +160,7 @@ def merged(arrays: Sequence[LazyArray], aligned: bool = True) -> dict[Allocation
 
 
 class Arena:
-    """Room for buffers in the memory of the running thread, laid out while compiling."""
+    """The memory of the running thread for buffers, laid out while compiling."""
 
     ALIGNMENT = 64
 
@@ -171,7 +169,7 @@ class Arena:
         self.size = 0
 
     def buffer(self, e: Emitter, shape: Shape, dtype: DType) -> StridedArray:
-        """A buffer of its own."""
+        """A new buffer."""
         start = self.size
         used = math.prod(shape) * dtype.itemsize
         self.size = -(-(start + used) // self.ALIGNMENT) * self.ALIGNMENT + self.ALIGNMENT
@@ -179,13 +177,13 @@ class Arena:
 
 
 def array_in(e: Emitter, buffer: StridedArray, memory: Allocation | None = None) -> LazyArray:
-    """The array whose elements a buffer holds; `memory` is what must not change while the array is used."""
+    """The array whose elements a buffer holds; `memory` must not change while the array is used."""
     reads = {} if memory is None else {memory: True}
     return LazyArray(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
 
 
 def asking(e: Emitter, array: LazyArray) -> LazyArray:
-    """An array in memory that asks for the elements of the next task while its own are read."""
+    """An array in memory that prefetches the elements of the next task while its own are read."""
     buffer, ahead = array.buffer, array.ahead
     if buffer is None or ahead is None or buffer.strides[-1:] != (1,):
         return array
@@ -214,7 +212,7 @@ def number_array(e: Emitter, index: Int) -> LazyArray:
 
 
 def widths(extent: int) -> Iterator[tuple[int, int, int]]:
-    """An axis cut into vectors: (first element, end, width), the widest first."""
+    """An axis split into vectors: (first element, end, width), the widest first."""
     start, width = 0, registers.LANES
     while start < extent:
         while width > extent - start:
@@ -225,7 +223,7 @@ def widths(extent: int) -> Iterator[tuple[int, int, int]]:
 
 
 def cut(extent: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """An axis in whole pieces and a rest: (first, end, size of each)."""
+    """An axis split into whole pieces and a remainder: (first, end, size of each)."""
     whole = extent // size * size
     if whole:
         yield 0, whole, size
@@ -269,7 +267,7 @@ def write(e: Emitter, array: LazyArray, target: StridedArray) -> None:
 
 
 def rows_of(e: Emitter, array: LazyArray, first: Int, count: int) -> LazyArray:
-    """Some rows of a matrix that is computed element by element; a scalar stays as it is."""
+    """Some rows of a matrix that is computed element by element; a scalar unchanged."""
     if not array.shape:
         return array
     type = ArrayType((count, *array.shape[1:]), array.dtype)
@@ -290,8 +288,8 @@ def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyA
     """A function, element by element, of a matrix that is computed a few rows at a time.
 
     Args:
-        panels: how that is computed.
-        shown: what the function gives for it as a whole: its type, and what it reads.
+        panels: as in `LazyArray`, of the matrix.
+        shown: the function's result for the whole matrix, for its type and the memory that it reads.
     """
 
     def through(use: Panel, rows: tuple[Int, Int] | None, into: StridedArray | None) -> None:
@@ -304,11 +302,11 @@ def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyA
 
 
 def stream(e: Emitter, array: LazyArray, target: StridedArray) -> None:
-    """Compute all elements of an array into memory past the caches, where its rows are long enough for that.
+    """Compute all elements of an array into memory past the caches, if its rows are long enough for that.
 
-    Whole vectors at multiples of their size are written so; memory need not be read first for what replaces whole
-    cache lines. The ends of a row that are none of these are written as usual, as vectors that overlap the others:
-    vectors under a mask take longer than all of them.
+    Aligned whole vectors are written with non-temporal stores, which replace cache lines without reading them first.
+    The unaligned ends of a row are written as usual, as vectors that overlap the others: masked vectors take longer
+    than all of them.
     """
     lanes, itemsize = registers.LANES, target.dtype.itemsize
     if array.fill is not None or not array.shape or array.shape[-1] < STREAMED_LANES or target.strides[-1] != 1:
@@ -333,7 +331,7 @@ def stream(e: Emitter, array: LazyArray, target: StridedArray) -> None:
 
 
 def keep(e: Emitter, arena: Arena, array: LazyArray) -> LazyArray:
-    """The array with its elements in a buffer of their own, computed now. A scalar is kept in a register."""
+    """The array with its elements computed now, in a new buffer. A scalar is kept in a register."""
     if not array.shape and array.fill is None:
         return scalar_array(e, array.at((), 1), array.dtype)
     target = arena.buffer(e, array.shape, array.dtype)

@@ -1,7 +1,7 @@
 """The form of each dtype in memory, and in registers while computing.
 
-bfloat16, float16 and the float8 kinds are `float` in registers, rounded after every operation to what their dtype can
-hold; bool is one bit in registers and one byte in memory.
+bfloat16, float16 and the float8 kinds are `float` in registers, rounded after every operation to a value of their
+dtype; bool is one bit in registers and one byte in memory.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 LANES = 16
-"""Elements computed at a time along the last axis. LLVM cuts vectors that are wider than the machine's."""
+"""Elements computed at a time along the last axis. LLVM splits vectors that are wider than the machine's."""
 
 _INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
 @dataclass(frozen=True)
 class _Narrow:
-    """A float that no instruction converts.
+    """A floating-point format that no instruction converts.
 
     Fields:
         mantissa: its bits.
-        least: the least normal number; below it, numbers are as far apart as just above it.
+        least: the least normal number; subnormal numbers have the same spacing as those just above it.
         largest: the largest number.
-        beyond: what larger ones are rounded to.
+        beyond: the result of rounding larger ones.
     """
 
     mantissa: int
@@ -70,7 +70,7 @@ def constant(e: Emitter, value: Any, dtype: DType, width: int = 1) -> V:
 
 
 def from_memory(e: Emitter, value: V, dtype: DType) -> V:
-    """A loaded value in the form that is computed with."""
+    """A loaded value in its register form."""
     width = width_of(value.type)
     if dtype == dtypes.FLOAT16:
         return _from_half(e, value)
@@ -86,7 +86,7 @@ def from_memory(e: Emitter, value: V, dtype: DType) -> V:
 
 
 def _from_half(e: Emitter, value: V) -> V:
-    """The float16 of some bits: by an instruction, or by moving the exponent to where float32 has it."""
+    """The float16 of some bits: by an instruction, or by moving the exponent to its place in float32."""
     if host.current().converts_halves:
         return e.convert("fpext", e.convert("bitcast", value, "half"), "float")
     bits = e.convert("zext", value, "i32")
@@ -114,7 +114,7 @@ def _to_half(e: Emitter, value: V) -> V:
 
 
 def _from_e4m3(e: Emitter, value: V) -> V:
-    """The exponent moved to where float32 has it, which is right for subnormal numbers too."""
+    """The exponent moved to its place in float32, which is right for subnormal numbers too."""
     bits = e.convert("zext", value, "i32")
     size = e.binary("and", bits, e.constant(0x7F, bits.type))
     moved = e.convert("bitcast", e.binary("shl", size, e.constant(20, bits.type)), "float")
@@ -134,7 +134,7 @@ def _to_e4m3(e: Emitter, value: V) -> V:
 
 
 def to_memory(e: Emitter, value: V, dtype: DType) -> V:
-    """A computed value in the form that is stored. A rounded value loses nothing."""
+    """A computed value in its form in memory. The conversion of a rounded value is exact."""
     if dtype == dtypes.FLOAT16:
         return _to_half(e, value)
     if dtype == dtypes.BFLOAT16:
@@ -149,7 +149,7 @@ def to_memory(e: Emitter, value: V, dtype: DType) -> V:
 
 
 def rounded(e: Emitter, value: V, dtype: DType) -> V:
-    """A `float` result rounded to the nearest, even, that the dtype holds; other dtypes as they are."""
+    """A `float` result rounded to the nearest value of the dtype, ties to even; other dtypes unchanged."""
     if dtype == dtypes.FLOAT16:
         if not host.current().converts_halves:
             return _rounded_narrow(e, value, _FLOAT16)
@@ -160,7 +160,7 @@ def rounded(e: Emitter, value: V, dtype: DType) -> V:
 
 
 def _shortened(e: Emitter, value: V, dropped: int) -> V:
-    """The nearest number whose last `dropped` bits are 0; the even one of two."""
+    """The nearest number whose last `dropped` bits are 0, ties to even."""
     bits = e.convert("bitcast", value, "i32")
     odd = e.binary("and", e.binary("lshr", bits, e.constant(dropped, bits.type)), e.constant(1, bits.type))
     up = e.binary("add", e.binary("add", bits, e.constant((1 << dropped - 1) - 1, bits.type)), odd)
@@ -176,7 +176,7 @@ def _rounded_narrow(e: Emitter, value: V, kind: _Narrow) -> V:
     size = e.intrinsic("fabs", type, normal)
     beyond = e.intrinsic("copysign", type, e.constant(kind.beyond, type), value)
     normal = e.select(e.compare("fcmp ogt", size, e.constant(kind.largest, type)), beyond, normal)
-    # Adding a number whose last bit is the distance of subnormal numbers rounds to them.
+    # Adding a number whose last bit is the spacing of subnormal numbers rounds to that spacing.
     large = e.constant(1.5 * 2.0 ** (23 - kind.mantissa) * kind.least, type)
     whole = e.intrinsic("fabs", type, value)
     small = e.binary("fsub", e.binary("fadd", whole, large), large)
@@ -185,7 +185,7 @@ def _rounded_narrow(e: Emitter, value: V, kind: _Narrow) -> V:
 
 
 def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
-    """`x * y + total` of floats, rounded once where the host has an instruction for it."""
+    """`x * y + total` of floats, rounded once if the host has an instruction for it."""
     return e.intrinsic("fma" if host.current().fuses else "fmuladd", total.type, x, y, total)
 
 

@@ -1,4 +1,4 @@
-"""The equations of one program while they are compiled, and what each variable is."""
+"""The equations of one program while they are compiled, and the value of each variable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BlockMarks:
     rows: int = 1
 
     def ensure(self, e: Emitter) -> None:
-        """Fill what is not initialised with uninitialised values."""
+        """Fill the parts that are not initialised with uninitialised values."""
         nothing = dtypes.uninitialized(self.buffer.dtype)
         with e.loop(0, self.rows) as row:
             mark = e.pointer(self.mark, row, 1)
@@ -81,11 +81,11 @@ class Status:
     YIELDED = 1
     DEADLOCKED = 2
     FAILED = 3
-    CALLBACK_FAILED = 4  # something that Python was asked for has failed
+    CALLBACK_FAILED = 4  # a callback to Python has failed
 
 
 class ThreadState:
-    """Words in a thread's arena that are 0 when a call begins: what the thread remembers from one step to the next."""
+    """A thread's state between steps: words in its arena that are 0 when a call begins."""
 
     COUNT = 512
 
@@ -95,7 +95,7 @@ class ThreadState:
         self.used = 0
 
     def take(self, count: int) -> StridedArray | None:
-        """Some of them, if enough are left."""
+        """A number of the words; None if too few are left."""
         if self.used + count > self.COUNT:
             return None
         self.used += count
@@ -112,26 +112,26 @@ class Function:
         self.rules = rules
         self.refused = refused
         self.slots: list[str] = []
-        # Emits some of the equations from one on together, where that pays, and returns those that are left.
+        # Emits some equations together, from the given one on, if that pays; returns those that are left.
         self.together: Callable[[Scope, Sequence[Eqn], int], Sequence[Eqn] | None] | None = None
         self.notes: ThreadState | None = None
-        # What Python does for the kernel, where the address of the function is that asks it, and whether it is asked.
+        # The callbacks to Python, the place of the callback function's address, and whether the caller reads the status.
         self.callbacks: list[Callback] = []
         self.caller: V | None = None
         self.asks = False
         self.clock: list[V] = []
         self.eqn: Eqn | None = None
-        # The memories of which packed blocks are kept from one step to the next.
+        # The allocations whose packed blocks are kept from one step to the next.
         self.packed: set[Allocation] = set()
-        # For blocks that nothing writes: where this step's is, and what emits where that of a later step will be.
+        # For blocks that nothing writes: this step's address, and a function that emits that of a later step.
         self.later: dict[Allocation, tuple[V, Callable[[int], V]]] = {}
         # For blocks that nothing writes: the byte distance from this task's to the next one's.
         self.ahead: dict[Allocation, V] = {}
-        # The number of steps of the innermost sequential grid axis, if known, and which of them this is.
+        # The index of this step along the innermost sequential grid axis, and its number of steps; (0, 1) if unknown.
         self.innermost: tuple[Int, int] = (0, 1)
 
     def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
-        """Ask Python for something, with the addresses of values, and return from the kernel if it fails."""
+        """Call back into Python, with the addresses of values, and return from the kernel if it fails."""
         e = self.e
         table = self.arena.buffer(e, (1 + len(addresses),), dtypes.INT64)
         for place, word in enumerate((V(str(number), "i64"), *addresses)):
@@ -150,7 +150,7 @@ class Function:
         self.e.label(self.e.fresh("never"))
 
     def require(self, condition: V | None) -> None:
-        """Continue only if a condition holds. If not, the evaluator, or the machine, reports what is wrong."""
+        """Continue only if a condition holds. If not, the evaluator, or the machine, reports the error."""
         if condition is not None:
             self.asks = True  # its status is read
             with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
@@ -158,7 +158,7 @@ class Function:
                 self.e.label(self.e.fresh("never"))
 
     def poll(self, work: int = 0) -> None:
-        """In a step of a long loop: poll for interrupts now and then. `work`: about how many elements it computes."""
+        """In a step of a long loop: poll for interrupts now and then. `work`: the estimated elements of a step."""
         if not CLOCK or self.caller is None:
             return
         e = self.e
@@ -180,7 +180,7 @@ class Function:
                 self.ask(POLL)
 
     def slot(self, type: str) -> V:
-        """A place on the stack for one value."""
+        """A stack slot for one value."""
         name = "%" + self.e.fresh("slot")
         self.slots.append(f"  {name} = alloca {type}")
         return V(name, "ptr")
@@ -242,7 +242,7 @@ class Scope:
         return found
 
     def keep(self, array: LazyArray) -> LazyArray:
-        """An array, computed into a buffer or register of its own."""
+        """An array, computed into a new buffer or register."""
         return keep(self.e, self.arena, array)
 
     def equation(self, eqn: Eqn) -> None:
@@ -264,13 +264,13 @@ class Scope:
                 self.uses[atom] -= 1
 
     def last_seen(self, entry: Binding, atom: Atom) -> Binding:
-        """An input; while its elements are gone through for the last time, those of the next task are asked for."""
+        """An input; if this is its last use, it prefetches the elements of the next task."""
         if isinstance(entry, LazyArray) and entry.ahead is not None and not self.uses[atom]:  # type: ignore[index]
             return asking(self.e, entry)
         return entry
 
     def row_by_row(self, op: Op, inputs: Sequence[Binding], **params: object) -> LazyArray | None:
-        """An operation applied to a matrix while it is computed, if that is what one of the inputs is."""
+        """An operation applied to a matrix while it is computed, if one of the inputs is computed by panels."""
         lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, LazyArray) and entry.panels is not None]
         if not goes_row_by_row(op) or len(lazy) != 1:
             return None

@@ -1,8 +1,9 @@
-"""Functions of float32 and float64 on whole vectors, without calls, and all but without branches.
+"""Functions of float32 and float64 on whole vectors, without calls and almost without branches.
 
-The C library's would be called lane by lane, which makes a kernel ten times slower. Only sines of huge arguments are,
-and of float64 the error function, the cube root, and sines and their kin where the host does not multiply and add in
-one instruction. `float_tables` has the numbers. Each function names its error in units in the last place (ulp).
+The C library's functions would be called lane by lane, which makes a kernel ten times slower. They are called only for
+trigonometric functions of huge arguments, and in float64 for the error function, the cube root, and trigonometric
+functions on hosts without fused multiply-add. `float_tables` has the constants. Each function gives its error in units
+in the last place (ulp).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ERF_SMALL = (
     -3.7612633854e-01,
     1.1283791666e00,
 )
-# log(erfc(x)) for 0.92 <= x <= 4, weighted by erfc(x): what matters is 1 - erfc(x).
+# log(erfc(x)) for 0.92 <= x <= 4, weighted by erfc(x), since the result is 1 - erfc(x).
 _ERF_LARGE = (
     1.9593826201e-04,
     -3.0432267731e-03,
@@ -37,7 +38,7 @@ _ERF_LARGE = (
 )
 # pi/2 as a sum of float64 for float32: the product of the first with a count below 2**20 is exact.
 _HALF_PI_WIDE = (1.5707963267341256, 6.077100506506192e-11)
-# The bits of a float32, divided by 3, and this are those of its cube root but for 3.5%.
+# The bits of a float32, divided by 3, plus this are the bits of its cube root within 3.5%.
 _CBRT_BITS = 709953344
 
 
@@ -66,11 +67,11 @@ def _with_sign(e: Emitter, size: V, x: V) -> V:
 
 
 def _bounded(e: Emitter, x: V, low: float, high: float) -> V:
-    """The number nearest to x of those between two; a NaN stays."""
+    """x clamped between two numbers; a NaN stays."""
     for op, bound in (("fcmp olt", _number(e, x, high)), ("fcmp ogt", _number(e, x, low))):
         x = e.select(
             e.compare(op, bound, x), bound, x
-        )  # one instruction, as it takes the second of two that are unordered
+        )  # one instruction, as that returns its second operand if the two are unordered
     return x
 
 
@@ -84,7 +85,7 @@ def _nan_stays(e: Emitter, x: V, result: V) -> V:
 
 
 def _power_of_two(e: Emitter, exponent: V, precision: Precision) -> V:
-    """2**n, for n in the range of exponents."""
+    """2**n, for an n in the range of exponents."""
     biased = e.binary("add", exponent, e.constant(precision.bias, exponent.type))
     biased = e.convert("sext", biased, precision.word)
     bits = e.binary("shl", biased, e.constant(precision.mantissa, biased.type))
@@ -92,20 +93,20 @@ def _power_of_two(e: Emitter, exponent: V, precision: Precision) -> V:
 
 
 def _scaled(e: Emitter, whole: V, left: V, coefficients: Sequence[float]) -> V:
-    """2**whole times a power series of what is left."""
+    """2**whole times a power series of the remainder."""
     precision = _precision(left)
     if _has_scale(left):
-        # Of a power that is NaN, or beyond all exponents, anything may be left. The scale alone decides then, if
-        # the series is a positive number: one bit less makes |left| < 2.
+        # For a power that is NaN or beyond all exponents, the remainder is arbitrary. The scale alone decides then, if
+        # the series is a positive number: clearing one bit makes |left| < 2.
         bits = _bits(e, left)
         kept = e.binary("and", bits, e.constant(~(1 << (precision.bits - 2)), bits.type))
         left = e.convert("bitcast", kept, precision.element)
-        now = V("4", "i32")  # the rounding that is set
+        now = V("4", "i32")  # the current rounding mode
         series = _series(e, left, coefficients)
         name, mask = ("ps", "i16") if precision is SINGLE else ("pd", "i8")
         arguments = series, whole, series, V("-1", mask), now
         return e.intrinsic(f"x86.avx512.mask.scalef.{name}", series.type, *arguments, suffix="512")
-    # In two factors, since 2**n itself can be below what an exponent holds.
+    # In two factors, since 2**n itself can be below the range of exponents.
     series = _series(e, left, coefficients)
     exponent = e.convert("fptosi", whole, "i32")
     half = e.binary("ashr", exponent, e.constant(1, exponent.type))
@@ -115,7 +116,7 @@ def _scaled(e: Emitter, whole: V, left: V, coefficients: Sequence[float]) -> V:
 
 
 def exp(e: Emitter, x: V, *, halved: bool = False) -> V:
-    """e to the power x, or half of that: 2**n times a polynomial of what is left. Within 2 ulp."""
+    """e to the power x, or half of that: 2**n times a polynomial of the remainder. Within 2 ulp."""
     precision = _precision(x)
     bounded = x if _has_scale(x) else _bounded(e, x, *precision.exp_bounds)
     whole = e.intrinsic("rint", x.type, e.binary("fmul", bounded, _number(e, x, math.log2(math.e))))
@@ -137,7 +138,7 @@ def exp2(e: Emitter, x: V) -> V:
 
 
 def log(e: Emitter, x: V) -> V:
-    """The natural logarithm: of the power of two, and a polynomial of what is left around 1. Within 2 ulp."""
+    """The natural logarithm: that of the power of two, plus a polynomial of the mantissa around 1. Within 2 ulp."""
     precision = _precision(x)
     tiny = e.compare("fcmp olt", x, _number(e, x, precision.least_normal))
     raised = e.select(tiny, e.binary("fmul", x, _number(e, x, 2.0**precision.mantissa)), x)
@@ -164,7 +165,7 @@ def log(e: Emitter, x: V) -> V:
 
 
 def _log_near_one(e: Emitter, f: V, power: V) -> V:
-    """log(1 + f) and a multiple of log(2), of float32."""
+    """log(1 + f) plus a multiple of log(2), of float32."""
     most, rest = (_number(e, f, part) for part in _precision(f).ln_2)
     square = e.binary("fmul", f, f)
     series = _series(e, f, LOG_SINGLE)
@@ -174,7 +175,7 @@ def _log_near_one(e: Emitter, f: V, power: V) -> V:
 
 
 def _wide_log_near_one(e: Emitter, f: V, power: V) -> V:
-    """log(1 + f) and a multiple of log(2), of float64: half as many powers of s, where 1 + f = (1 + s)/(1 - s)."""
+    """log(1 + f) plus a multiple of log(2), of float64: half as many powers of s, where 1 + f = (1 + s)/(1 - s)."""
     most, rest = (_number(e, f, part) for part in _precision(f).ln_2)
     s = e.binary("fdiv", f, e.binary("fadd", f, _number(e, f, 2.0)))
     square = e.binary("fmul", s, s)
@@ -185,7 +186,7 @@ def _wide_log_near_one(e: Emitter, f: V, power: V) -> V:
 
 
 def log1p(e: Emitter, x: V) -> V:
-    """The logarithm of 1 + x: what rounding 1 + x has lost, log(1+x)/x has hardly noticed. Within 4 ulp."""
+    """The logarithm of 1 + x: rounding 1 + x hardly changes log(1+x)/x, which is multiplied by x. Within 4 ulp."""
     one = _number(e, x, 1.0)
     more = e.binary("fadd", one, x)
     change = e.binary("fsub", more, one)
@@ -195,12 +196,12 @@ def log1p(e: Emitter, x: V) -> V:
 
 
 def expm1(e: Emitter, x: V) -> V:
-    """The exponential of x, minus 1: of a rounded one, its logarithm tells what x it belongs to. Within 4 ulp."""
+    """The exponential of x, minus 1, times x / log(exp(x)), which corrects the rounding of exp(x). Within 4 ulp."""
     one = _number(e, x, 1.0)
     power = exp(e, x)
     change = e.binary("fsub", power, one)
     result = e.binary("fmul", change, e.binary("fdiv", x, log(e, power)))
-    # Far from 1 the difference is exact enough, and the logarithm of 0 or infinity would be of no use.
+    # Far from 1 the difference is exact enough, and the logarithm of 0 or infinity would be useless.
     far = e.compare("fcmp ogt", e.intrinsic("fabs", x.type, x), _number(e, x, 2.0))
     return e.select(e.compare("fcmp oeq", power, one), x, e.select(far, change, result))
 
@@ -213,7 +214,7 @@ def tanh(e: Emitter, x: V) -> V:
     small = _fma(e, e.binary("fmul", _series(e, square, _precision(x).tanh), square), x, x)
     power = e.binary("fadd", exp(e, e.binary("fadd", size, size)), one)
     large = e.binary("fsub", one, e.binary("fdiv", _number(e, x, 2.0), power))
-    # The sign last: of the sum above, that of -0 would be lost.
+    # The sign is set last: the sum above would lose that of -0.
     return _with_sign(e, e.select(e.compare("fcmp olt", size, _number(e, x, 0.625)), small, large), x)
 
 
@@ -228,7 +229,7 @@ def erf(e: Emitter, x: V) -> V:
 
 
 def logistic(e: Emitter, x: V) -> V:
-    """1/(1 + exp(-x)), as exp(x)/(1 + exp(x)) where x is negative: exp(-x) would overflow. Within 4 ulp."""
+    """1/(1 + exp(-x)), as exp(x)/(1 + exp(x)) for negative x: exp(-x) would overflow. Within 4 ulp."""
     one = _number(e, x, 1.0)
     size = e.intrinsic("fabs", x.type, x)
     shrunk = exp(e, e.value(x.type, f"fneg {size}"))
@@ -241,7 +242,7 @@ def _bits(e: Emitter, x: V) -> V:
 
 
 def _flipped(e: Emitter, x: V, signs: V) -> V:
-    """x with its sign changed where the first of some bits is set."""
+    """x with its sign flipped if the first bit of `signs` is set."""
     precision = _precision(x)
     first = e.binary("and", signs, e.constant(-(1 << (precision.bits - 1)), signs.type))
     return e.convert("bitcast", e.binary("xor", _bits(e, x), first), precision.element)
@@ -253,7 +254,7 @@ def _odd_series(e: Emitter, x: V, square: V, coefficients: Sequence[float]) -> V
 
 
 def _lane_by_lane(e: Emitter, name: str, x: V) -> V:
-    """A call of a function that calls the C library's for each lane."""
+    """A call of a function that calls the C library's function for each lane."""
     function = f"far_{name}_{mangled(x.type)}"
     body = Emitter()
     result = body.intrinsic(name, x.type, V("%x", x.type))
@@ -263,7 +264,7 @@ def _lane_by_lane(e: Emitter, name: str, x: V) -> V:
 
 
 def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
-    """A result, but that of the C library for finite arguments from `far` on: a branch, hardly ever taken."""
+    """A result, or that of the C library for finite arguments from `far` on: a branch that is hardly ever taken."""
     precision = _precision(x)
     size = e.intrinsic("fabs", x.type, x)
     least = precision.bits_of(precision.far)
@@ -282,7 +283,7 @@ def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
 
 
 def _quarters(e: Emitter, x: V) -> tuple[V, V]:
-    """The number of times pi/2 goes into x, rounded: as a number, and in the last bits of an integer."""
+    """x divided by pi/2, rounded: as a number, and in the last bits of an integer."""
     # So large a number that its last bit is worth one.
     large = _number(e, x, 1.5 * 2.0 ** _precision(x).mantissa)
     count = _fma(e, x, _number(e, x, 2 / math.pi), large)
@@ -290,7 +291,7 @@ def _quarters(e: Emitter, x: V) -> tuple[V, V]:
 
 
 def _left_and_rest(e: Emitter, x: V, turns: V) -> tuple[V, V]:
-    """x less some quarters of a turn, rounded, and what rounding has lost."""
+    """x minus some quarter turns, rounded, and the rounding error."""
     if host.current().fuses:
         first, second, third = (_number(e, x, -part) for part in _precision(x).half_pi)
         close = _fma(e, turns, first, x)  # exact
@@ -309,12 +310,12 @@ def _left_and_rest(e: Emitter, x: V, turns: V) -> tuple[V, V]:
 
 
 def _left(e: Emitter, x: V, turns: V) -> V:
-    """x less some quarters of a turn, within 1 ulp."""
+    """x minus some quarter turns, within 1 ulp."""
     if not host.current().fuses:
         return _left_and_rest(e, x, turns)[0]
     for part in _precision(
         x
-    ).half_pi:  # the first difference is exact; of the second, rounding loses no more than half a unit
+    ).half_pi:  # the first difference is exact; the rounding error of the second is at most half a unit
         x = _fma(e, turns, _number(e, x, -part), x)
     return x
 
@@ -325,7 +326,7 @@ def _is_odd(e: Emitter, quarters: V) -> V:
 
 
 def _sine_after(e: Emitter, left: V, quarters: V) -> V:
-    """The sine of some quarters of a turn and what is left."""
+    """The sine of some quarter turns plus a remainder."""
     precision = _precision(left)
     square = e.binary("fmul", left, left)
     sine = _odd_series(e, left, square, precision.sin)
@@ -336,15 +337,15 @@ def _sine_after(e: Emitter, left: V, quarters: V) -> V:
 
 
 def sin(e: Emitter, x: V) -> V:
-    """The sine: less a multiple of pi/2, then one of two polynomials. Within 2 ulp."""
+    """The sine: subtract a multiple of pi/2, then one of two polynomials. Within 2 ulp."""
     size = e.intrinsic("fabs", x.type, x)
     turns, quarters = _quarters(e, size)
-    # The sign last: of -0, the differences would lose it.
+    # The sign is set last: the differences would lose that of -0.
     return _unless_far(e, "sin", x, _flipped(e, _sine_after(e, _left(e, size, turns), quarters), _bits(e, x)))
 
 
 def cos(e: Emitter, x: V) -> V:
-    """The cosine, as the sine a quarter of a turn on. Within 2 ulp."""
+    """The cosine, as the sine a quarter turn further. Within 2 ulp."""
     size = e.intrinsic("fabs", x.type, x)
     turns, quarters = _quarters(e, size)
     following = e.binary("add", quarters, e.constant(1, quarters.type))
@@ -352,7 +353,7 @@ def cos(e: Emitter, x: V) -> V:
 
 
 def tan(e: Emitter, x: V) -> V:
-    """The tangent: less a multiple of pi/2, then a polynomial or -1 divided by it. Within 2 ulp."""
+    """The tangent: subtract a multiple of pi/2, then a polynomial or -1 divided by it. Within 2 ulp."""
     size = e.intrinsic("fabs", x.type, x)
     turns, quarters = _quarters(e, size)
     left, rest = _left_and_rest(e, size, turns)
@@ -361,7 +362,7 @@ def tan(e: Emitter, x: V) -> V:
     more = _fma(e, rest, e.binary("fadd", _number(e, x, 1.0), square), more)
     tangent = e.binary("fadd", left, more)
     across = e.binary("fdiv", _number(e, x, -1.0), tangent)
-    # A step of Newton's, which knows of what the tangent's rounding has lost.
+    # A step of Newton's method, which includes the rounding error of the tangent.
     lost = e.binary("fadd", e.binary("fsub", left, tangent), more)
     fault = _fma(e, across, lost, _fma(e, across, tangent, _number(e, x, 1.0)))
     across = _fma(e, across, fault, across)
@@ -370,7 +371,7 @@ def tan(e: Emitter, x: V) -> V:
 
 
 def sinh(e: Emitter, x: V) -> V:
-    """The hyperbolic sine: a polynomial near 0, else of exponentials, halved before they overflow. Within 2 ulp."""
+    """The hyperbolic sine: a polynomial near 0, else exponentials, halved before they overflow. Within 2 ulp."""
     size = e.intrinsic("fabs", x.type, x)
     small = _odd_series(e, size, e.binary("fmul", size, size), _precision(x).sinh)
     half = exp(e, size, halved=True)
@@ -379,7 +380,7 @@ def sinh(e: Emitter, x: V) -> V:
 
 
 def cosh(e: Emitter, x: V) -> V:
-    """The hyperbolic cosine, of exponentials that are halved before they overflow. Within 2 ulp."""
+    """The hyperbolic cosine, from exponentials that are halved before they overflow. Within 2 ulp."""
     half = exp(e, e.intrinsic("fabs", x.type, x), halved=True)
     return e.binary("fadd", half, e.binary("fdiv", _number(e, x, 0.25), half))
 
@@ -396,12 +397,12 @@ def _half_angle(e: Emitter, x: V) -> tuple[V, V]:
 
 
 def _added(e: Emitter, base: V, x: V) -> V:
-    """0, pi/2 or pi and x, with what rounding has taken from pi."""
+    """0, pi/2 or pi, plus x, corrected by the rounding error of pi."""
     return _fma(e, base, _number(e, x, _precision(x).pi_excess), e.binary("fadd", base, x))
 
 
 def asin(e: Emitter, x: V) -> V:
-    """The arc sine: a polynomial, beyond 1/2 of half the angle that is missing to pi/2. Within 2 ulp."""
+    """The arc sine: a polynomial, beyond 1/2 for half of the complementary angle. Within 2 ulp."""
     large, angle = _half_angle(e, x)
     rest = _added(e, _number(e, x, math.pi / 2), e.binary("fmul", angle, _number(e, x, -2.0)))
     return _with_sign(e, e.select(large, rest, angle), x)
@@ -422,7 +423,7 @@ def _arc(e: Emitter, high: V, wide: V) -> tuple[V, V]:
     steep = e.compare("fcmp ogt", high, wide)
     short, long = e.select(steep, wide, high), e.select(steep, high, wide)
     zero, one = _number(e, high, 0.0), _number(e, high, 1.0)
-    # 0/0 is taken for 0, and infinity by itself for 1.
+    # 0/0 counts as 0, and infinity/infinity as 1.
     whole = e.select(e.compare("fcmp oeq", short, zero), zero, one)
     slope = e.select(e.compare("fcmp oeq", short, long), whole, e.binary("fdiv", short, long))
     return steep, _odd_series(e, slope, e.binary("fmul", slope, slope), _precision(high).atan)

@@ -1,1 +1,1 @@
-"""Launches on the CPU: threads as coroutines, their scheduler, and the operations by which they synchronise."""
+"""Launches on the CPU: threads as coroutines, their scheduler, and their synchronising operations."""

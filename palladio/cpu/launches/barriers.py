@@ -1,7 +1,7 @@
 """Barriers and semaphores on the CPU: words in memory, changed by one worker.
 
-A barrier is two words: what has arrived in the phase under way, and the completed phases; those of an array lie apart,
-first all of the one, then all of the other. A semaphore is its count.
+A barrier is two words: the arrivals of the current phase, and the number of completed phases; an array of barriers has
+all first words, then all second words. A semaphore is its count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from palladio.types.transforms import Operand, Peer
 
 
 def thread_of(scope: Scope) -> ThreadFunction:
-    """The program that waits, which is emitted."""
+    """The thread function that a scope is emitted into."""
     if not isinstance(scope.function, ThreadFunction):
         raise Refused("a grid kernel that waits")
     return scope.function
@@ -34,7 +34,7 @@ def thread_of(scope: Scope) -> ThreadFunction:
 def reached(
     scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]
 ) -> tuple[StridedArray, Transforms]:
-    """The buffer that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
+    """The buffer that a stack of transforms reaches, this thread's or a peer's, and the transforms within it."""
     if not stack or not isinstance(stack[0], Peer):
         return site.buffer, stack
     e = scope.e
@@ -50,9 +50,9 @@ def reached(
 
 
 def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> list[Int]:
-    """The index, along each axis of a buffer's siblings, of the one that a stack of transforms reaches.
+    """The index, along each axis of a buffer's siblings, of the buffer that a stack of transforms reaches.
 
-    Other axes, along which there is one for all, make no difference.
+    Axes along which peers share one buffer are ignored.
     """
     named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
     found: list[Int] = []
@@ -66,10 +66,10 @@ def blocks_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequen
 
 
 def across(scope: Scope, site: SharedRef, groups: Sequence[Sequence[str]], stack: Transforms) -> list[Int]:
-    """The byte distance from the buffer that a stack reaches to those that it reaches of the neighbours along axes.
+    """The byte distances from the buffer that a stack reaches to the buffers of the neighbours along axes.
 
-    A neighbour is another block along the axes of one of the groups. Where the stack says which block it means, it is
-    the same.
+    A neighbour is another block along the axes of one of the groups. Along axes on which the stack names a block, it is
+    that block.
     """
     e = scope.e
     named = dict(stack[0].blocks) if stack and isinstance(stack[0], Peer) else {}
@@ -97,7 +97,7 @@ class BarrierWords:
 
 
 def slot_of(scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]) -> BarrierWords:
-    """The one barrier or semaphore that a stack of transforms reaches. One outside of its array ends the launch."""
+    """The barrier or semaphore that a stack of transforms reaches. One outside of its array ends the launch."""
     e = scope.e
     buffer, rest = reached(scope, site, stack, operands)
     view = Access(scope, buffer, rest, operands).in_memory
@@ -114,7 +114,7 @@ def _observed(
     e = scope.e
     reaches = stack and isinstance(stack[0], Peer)
     if site.observed is None or (reaches and not site.apart):
-        return None  # no thread waits at a peer's
+        return None  # no thread waits at a barrier of a peer
     observed = site.observed
     if site.apart:
         number: Int = 0
@@ -175,11 +175,11 @@ def _own_slot(
     scope: Scope, site: SharedRef, stack: Transforms, operands: Sequence[LazyArray]
 ) -> tuple[BarrierWords, V]:
     slot = slot_of(scope, site, stack, operands)
-    return slot, slot.observed  # type: ignore[return-value]  # barriers at which a thread waits have it
+    return slot, slot.observed  # type: ignore[return-value]  # never None for a barrier at which a thread waits
 
 
 def _unseen(e: Emitter, slot: BarrierWords, observed: V) -> V:
-    """True if there is a completion to see. The hardware compares parities."""
+    """True if there is an unobserved completion. As on hardware, parities are compared."""
     both = [e.load("i64", address, WORD) for address in (slot.completed, observed)]
     return e.convert("trunc", e.binary("sub", *both), "i1")
 
@@ -224,7 +224,7 @@ def _signal(
 
 
 def wait_for(scope: Scope, slot: BarrierWords, amount: Int, decrement: bool) -> None:
-    """Wait until a semaphore is high enough, and take the amount off it."""
+    """Wait until a semaphore is at least `amount`, then subtract that if `decrement`."""
     e = scope.e
     wanted = e.index(amount)
     thread_of(scope).wait(lambda: e.compare("icmp sge", e.load("i64", slot.first, WORD), wanted))

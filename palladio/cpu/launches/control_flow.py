@@ -38,7 +38,7 @@ def buffer_of(type: RefType, base: V) -> StridedArray:
 
 
 def begin(e: Emitter, type: RefType, base: V) -> None:
-    """Give a buffer what it holds when it is allocated."""
+    """Initialise a new buffer."""
     if type.space is BARRIER:
         fill(e, StridedArray(base, (1,), (2 * math.prod(type.shape),), dtypes.INT64), 0)
     elif type.space in (SEMAPHORE, DMA_SEMAPHORE):
@@ -56,7 +56,7 @@ def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[P
     units = thread.rooms.units if thread.rooms is not None else 1
     needed = arrivals_of(type, {each.name: each.size for each in thread.siblings}) * units
     site = SharedRef(memory, buffer_of(type, base), None, type, siblings, None, thread.peers, False, units, needed)
-    # After what this thread has waited for, how much more each of its warps has.
+    # The counts of this thread, followed by the excess of each of its warps.
     rows = 1 + len(thread.rows or ())
     observed = thread.arena.buffer(e, (rows * site.counted,), dtypes.INT64)
     fill(e, observed, 0)
@@ -92,9 +92,10 @@ def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[R
 class CollectiveScope:
     """A scope that the threads of a block share, in the block's memory: some words, then the buffers.
 
-    The words are how many threads have come, how often all have, how many have left, and, in the first block of a
-    cluster, which visits the barriers are ready for. Blocks of a cluster arrive at each other's barriers, also at those
-    of a block that is not there yet, or still there from the visit before: they have barriers for `RING` visits.
+    The words count the threads that have arrived, the visits of all threads, and the threads that have left; in the
+    first block of a cluster, more words say which visits the barriers are ready for. Blocks of a cluster arrive at each
+    other's barriers, also at those of a block that has not entered yet, or has not left the visit before: they have
+    barriers for `RING` visits.
     """
 
     COME, VISITS, LEFT, READY = range(4)
@@ -119,7 +120,7 @@ class CollectiveScope:
 def _collective_scope(
     scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]
 ) -> Sequence[LazyArray]:
-    """All meet; the last one to come begins the buffers."""
+    """All threads meet; the last one to arrive initialises the buffers."""
     e, thread = scope.e, thread_of(scope)
     rooms, block = thread.rooms, thread.block
     if rooms is None or block is None:
@@ -154,7 +155,7 @@ def _collective_scope(
 def _begin_among_blocks(
     thread: ThreadFunction, rooms: CollectiveScopes, start: int, allocations: Sequence[RefType], visit: V
 ) -> None:
-    """The first block of a cluster to come begins the barriers of all, when none uses them for an earlier visit."""
+    """The first block of a cluster to arrive initialises all barriers, once none is used for an earlier visit."""
     e = thread.e
     each = [e.pointer(V("%cluster", "ptr"), start + n * rooms.stride, 1) for n in range(rooms.blocks)]
     earlier = e.binary("sub", visit, V(str(CollectiveScope.RING - 1), "i64"))
@@ -176,7 +177,7 @@ def _begin_among_blocks(
 
 
 def only_looks(program: Program) -> bool:
-    """True if a program changes nothing that others see."""
+    """True if a program has no effect that others see."""
     return all(
         kind is EffectKind.READ or (kind is EffectKind.SYNC and (eqn.op.control or _polls(eqn)))
         for eqn in walk(program)
@@ -189,7 +190,7 @@ def _polls(eqn: Eqn) -> bool:
 
 
 def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program, constants: int) -> Sequence[LazyArray]:
-    """A while loop. One that reaches memory may wait for what another thread writes: the others get their turn."""
+    """A while loop. One that accesses memory may wait for another thread's writes, so it yields in each step."""
     e, thread = scope.e, thread_of(scope)
     fixed = operands[:constants]
     homes = control.carried(scope, operands[constants:])
@@ -225,4 +226,4 @@ def at_peer(op: Op, rule: Rule) -> Rule:
 RULES: dict[str, Rule] = {"collective_scope": _collective_scope}
 
 CONTROL: dict[str, Rule] = {"scope": _scope, "repeat": _repeat}
-"""Rules that take the place of those of grid kernels."""
+"""Rules that replace those of grid kernels."""

@@ -1,6 +1,6 @@
-"""Copies on the CPU: done at once by the thread that starts them, which then arrives for them.
+"""Copies on the CPU: done synchronously by the thread that starts them, which then arrives for them.
 
-What lies outside of an array is left out of a copy axis by axis: a copy at an edge goes row by row as any other.
+Elements outside of an array are excluded from a copy axis by axis, so a copy at an edge goes row by row like any other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from palladio.types.dtypes import DType
 from palladio.types.transforms import Index, Operand, Peer, SliceEntry
 
 Stacks = tuple[Transforms, ...]
-# What is read where nothing is, by the dtype of the elements.
+# The value of reads outside of an array, by the dtype of the elements.
 Outside = Callable[[DType], object]
 Bounds = list[tuple[Int, Int]]
 
@@ -43,14 +43,14 @@ _BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
 def bits_of(buffer: StridedArray) -> StridedArray:
-    """The buffer as one of bits, which are copied as they are."""
+    """The buffer as one of unsigned integers of the same width, for copies of bits."""
     dtype = dtypes.SHORT_NAMES[_BITS[buffer.dtype.itemsize]]
     return StridedArray(buffer.base, buffer.strides, buffer.shape, dtype)
 
 
 @dataclass(frozen=True)
 class Part:
-    """The part of an array that a view shows: a range of positions along each axis, if the conditions hold."""
+    """The part of a view inside its array: a range of positions along each axis, if the conditions hold."""
 
     buffer: StridedArray
     bounds: Bounds
@@ -166,7 +166,7 @@ def _fill_part(e: Emitter, part: Part, dtype: DType, value: object) -> None:
 
 
 def copy_views(e: Emitter, source: BufferView, target: BufferView, dtype: DType, outside: Outside | None) -> None:
-    """target = source, both as bits; what the source has outside becomes `outside(dtype)`, unless that is None."""
+    """target = source, both as bits; elements outside of the source become `outside(dtype)`, unless that is None."""
     there, here = Part.of(e, source), Part.of(e, target)
     guard = e.truth(source.guards)
     if guard is not None and outside is not None:
@@ -180,7 +180,7 @@ def _zero(dtype: DType) -> object:
 
 
 class _Filled(Selection):
-    """Elements one by one, with a value of its own for those outside."""
+    """A selection with another value for elements outside."""
 
     outside: Outside = staticmethod(dtypes.uninitialized)
 
@@ -195,7 +195,7 @@ def _copy(
     operands: Sequence[LazyArray],
     outside: Outside | None,
 ) -> None:
-    """Copy the elements that a stack of transforms selects to those that another selects."""
+    """Copy the elements that one stack of transforms selects to those that another selects."""
     e = scope.e
     sides = [Access(scope, *side, operands) for side in (source, target)]
     views = [side.view for side in sides]
@@ -232,7 +232,7 @@ def _copy(
 
 
 def _either(scope: Scope, condition: V | None, inside: Callable[[], None], outside: Callable[[], None]) -> None:
-    """One of two things, by a condition."""
+    """Emit a branch: `inside` if a condition holds, else `outside`."""
     e = scope.e
     inner, outer, behind = e.fresh("inside"), e.fresh("outside"), e.fresh("behind")
     e.branch(condition or V("true", "i1"), inner, outer)
@@ -289,11 +289,11 @@ def _share(
     condition: V | None,
 ) -> None:
     """A block's part of a copy that blocks share, into the memory of all of them: rows of the first axis that the parts
-    divide. Where they divide none, two parts may have rows in common.
+    divide. If they divide none, two parts may overlap.
     """
     e = scope.e
     if stack and isinstance(stack[0], Peer):
-        stack = stack[1:]  # all blocks along the axes get it
+        stack = stack[1:]  # the copy goes to all blocks along the axes
     mine = [sibling for sibling in thread_of(scope).siblings if sibling.name in axes]
     number: Int = 0
     for sibling in mine:
@@ -323,7 +323,7 @@ def _copy_share(
     part: tuple[int, Int, int],
     outside: Outside | None,
 ) -> None:
-    """Some positions along an axis, from the first on, of what a copy selects."""
+    """Copy a part of a selection: `size` positions along `axis` from `start` on."""
     e, (axis, start, size) = scope.e, part
     views = [Access(scope, *side, indices).view for side in (source, target)]
     there, here = views
@@ -353,7 +353,7 @@ def _everywhere(e: Emitter, site: SharedRef, axes: Sequence[str]) -> list[Int]:
 
 
 def _narrow(e: Emitter, view: BufferView, axis: int, first: Int, size: int) -> None:
-    """Only some positions of a view along an axis."""
+    """Restrict a view to some positions along an axis."""
     old = view.buffer
     distance = e.mul(e.mul(first, old.strides[axis]), old.dtype.itemsize)
     shape = (*old.shape[:axis], size, *old.shape[axis + 1 :])
@@ -386,7 +386,7 @@ def _store(
 
 
 def loaded(scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequence[LazyArray]) -> LazyArray:
-    """The elements that a stack of transforms selects, as they are now."""
+    """The elements that a stack of transforms selects, as of now."""
     return read(Access(scope, buffer, stack, operands), None, whole=False)
 
 
@@ -427,7 +427,7 @@ def _dma(
 
 
 def _nothing(scope: Scope, *inputs: SharedRef | LazyArray, **params: object) -> Sequence[LazyArray]:
-    """Copies and products are done when they are started, and threads see each other's memory."""
+    """No code: copies and products are complete when they are issued, and threads see each other's memory."""
     return ()
 
 

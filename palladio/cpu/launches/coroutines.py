@@ -1,8 +1,8 @@
-"""The threads of a launch as coroutines: a program becomes a function that stops where it waits.
+"""The threads of a launch as coroutines: a program becomes a function that suspends where it waits.
 
-One worker runs the threads of a block (or of a whole launch, where blocks wait for each other) in turns: each runs
-until it must wait, and resumes when the others have run. So nothing spins, the order is that of the machine that
-defines launches, and a deadlock is found at once.
+One worker runs the threads of a block (or of a whole launch, if blocks wait for each other) in turns: each runs until
+it must wait, and resumes after the others have run. So nothing spins, the order is that of the machine that defines
+launches, and a deadlock is detected immediately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Header:
     RUNNING = 4  # clusters that have not ended
     IDLE = 5  # consecutive rounds in which threads have only polled
     FRAME = 6  # bytes of a suspended coroutine's frame
-    SLOTS = 7  # clusters that may run at once
+    SLOTS = 7  # clusters that may run concurrently
     CALLER = 8  # the function that calls back into Python
     WORK = 9  # work since the clock was last read
     TIME = 10  # the time of that reading
@@ -41,7 +41,7 @@ class Header:
 
 
 THREAD_DONE = 1
-"""The status of a thread that has come to its end."""
+"""The status of a thread that has ended."""
 
 # Parameters of a coroutine. `cluster` and `arena` are its memory, `number` is its cluster's index in the grid, `member`
 # the thread's index in the cluster. Called without a `frame`, it reports the size of one.
@@ -50,7 +50,7 @@ ARGUMENTS += ", i64 %number, i64 %member"
 
 
 class Deadlocked(Exception):
-    """All threads wait for each other, or one did what only the machine can explain."""
+    """All threads wait for each other, or one has an error that only the machine can explain."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,16 @@ class PeerAxis:
 
 @dataclass(frozen=True)
 class SharedRef(RefBinding):
-    """A place that others have too, or a barrier or semaphore.
+    """A buffer that peers have too, or a barrier or semaphore.
 
     Fields:
         type: of the reference.
-        siblings: how to reach those of others.
-        observed: for barriers, where this thread counts the completions that it has seen.
-        apart: whether it counts those of each of the siblings, which lie there one after the other.
-        private: whether it is a thread's own, which no other reaches.
-        units: what one arrival counts for; copies that blocks share arrive in parts of it.
-        needed: what completes a phase.
+        siblings: the axes along which those of peers are reached.
+        observed: for barriers, the address of this thread's counts of observed completions.
+        apart: whether each sibling's barriers have their own counts, one sibling after the other.
+        private: whether only one thread can reach it.
+        units: the units of one arrival; copies that blocks share arrive with a part of them.
+        needed: the units that complete a phase.
     """
 
     type: RefType | None = None
@@ -92,18 +92,18 @@ class SharedRef(RefBinding):
 
     @property
     def counted(self) -> int:
-        """Of how many barriers this thread counts the completions."""
+        """The number of barriers whose completions this thread counts."""
         return max(1, self.slots * (math.prod(each.size for each in self.siblings) if self.apart else 1))
 
 
 @dataclass(frozen=True)
 class CollectiveScopes:
-    """The scopes that the threads of a block share: where each begins in the block's memory, by its body.
+    """The scopes that the threads of a block share, and their offsets in the block's memory, by the id of their body.
 
     Fields:
         threads: of a block.
         blocks: of a cluster, or cores of a mesh.
-        units: what an arrival at a barrier counts for: parts of it are what each block of a cluster may load.
+        units: the units of an arrival at a barrier, divided among the blocks of a cluster in a copy that they share.
         stride: the bytes of a block's memory.
     """
 
@@ -120,10 +120,10 @@ class ThreadFunction(Function):
     Fields:
         rooms, block: the scopes that the threads of a block share, and its memory, if it has one.
         siblings: the other blocks of its cluster.
-        around: those, or the other cores of its mesh: who enters the scopes that its threads share.
+        around: those, or the other cores of its mesh: the peers that enter the scopes that its threads share.
         peers: whether it waits at barriers of other blocks.
-        rows: the warps that it launches which wait, each with its place in what is kept of their waits; None where
-            none may wait.
+        rows: the waiting warps that it launches, each with the row of its observed completions; None if none may
+            wait.
     """
 
     rooms: CollectiveScopes | None = None
@@ -134,7 +134,7 @@ class ThreadFunction(Function):
     rows: Mapping[tuple[int, ...], int] | None = None
 
     def wait(self, holds: Callable[[], V]) -> None:
-        """Go on when a condition holds."""
+        """Suspend until a condition holds."""
         raise NotImplementedError
 
     def turn(self, only_looks: bool) -> None:
@@ -143,7 +143,7 @@ class ThreadFunction(Function):
 
 
 class SingleThread(ThreadFunction):
-    """The kernel of a grid, which is one thread: what it waits for has come, or never will."""
+    """The kernel of a grid, which is one thread: a condition that does not hold when it waits never will."""
 
     def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
         super().__init__(e, arena, rules, refused)
@@ -161,7 +161,7 @@ class ThreadCoroutine(ThreadFunction):
 
     Fields:
         children: the coroutines of its warps.
-        frames: how many of those, and of theirs, may run at once.
+        frames: the number of those, and of their warps, that may be live at once.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class ThreadCoroutine(ThreadFunction):
         e.label(passed)
 
     def leave(self, answer: int) -> None:
-        """Stop for good; the whole launch does."""
+        """End this thread and the whole launch, with a status."""
         self.note(Header.FAILED, answer)
         self.e.jump("stopped")
         self.e.label(self.e.fresh("never"))
@@ -265,5 +265,5 @@ _ENDS = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
 
 
 def moved(buffer: StridedArray, e: Emitter, distance: Int) -> StridedArray:
-    """The buffer that many bytes further on."""
+    """The buffer at a distance in bytes."""
     return StridedArray(e.pointer(buffer.base, distance, 1), buffer.strides, buffer.shape, buffer.dtype)

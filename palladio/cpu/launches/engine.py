@@ -1,6 +1,6 @@
 """Calling compiled launches on arrays.
 
-The blocks of a launch are tasks of several workers, unless they may wait for each other: then they take turns in one.
+The blocks of a launch are tasks of several workers, unless they may wait for each other: then they take turns on one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CompiledLaunch:
             Deadlocked: if no thread can continue and some still wait.
         """
         lowered = self.lowered
-        # Where blocks wait for each other, as many clusters run at once as the machine lets.
+        # If blocks wait for each other, as many clusters run concurrently as the machine allows.
         slots = min(clusters, H100_SXM.multiprocessors) if lowered.together else 1
         failed: list[BaseException] = []
 
@@ -109,7 +109,7 @@ def compile_launch(
     """A `launch` as a function of its operands, NumPy arrays, and of arrays for its results.
 
     Raises:
-        Refused: for what is not compiled.
+        Refused: if something is not compiled.
     """
     varying = [n for n, axis in enumerate(_dynamic(launch)) if varies(axis)]
 
@@ -117,7 +117,7 @@ def compile_launch(
     def compiled_for(clusters: tuple[int, ...]) -> CompiledLaunch:
         return CompiledLaunch(lower_launch(launch, programs, operands, clusters))
 
-    if varying:  # what is refused is so at once
+    if varying:  # raises `Refused` now rather than at the first call
         lower_launch(launch, programs, operands)
     else:
         compiled_for(())
@@ -159,7 +159,7 @@ def compile_launch(
 
 
 def _dynamic(launch: Launch) -> list[MeshAxis]:
-    """The mesh axes whose sizes the call gives."""
+    """The mesh axes whose sizes are known only at the call."""
     return [axis for mesh in launch.meshes for axis in mesh.axes if axis.size is None]
 
 

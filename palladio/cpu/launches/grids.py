@@ -1,4 +1,4 @@
-"""Kernel calls inside a kernel: loops around the inner kernel, on arrays of the thread's own."""
+"""Kernel calls inside a kernel: loops around the inner kernel, on private arrays of the thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
         target = scope.arena.buffer(e, type.shape, type.dtype)
         if start.kind == "alias":
             write(e, array_in(e, buffers[sources[number]]), target)
-        elif start.kind != "stored":  # there are no marks here: what nothing stores is filled at once
+        elif start.kind != "stored":  # without marks, outputs that may stay unwritten are filled in advance
             fill(e, target, dtypes.uninitialized(type.dtype))
         buffers.append(target)
     places = [RefBinding(Allocation("inner array"), buffer) for buffer in buffers]
@@ -58,7 +58,7 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
 
 
 def _size(scope: Scope, array: LazyArray) -> V:
-    """A size that is known only now; the evaluator tells that one below 1 is none."""
+    """A size that is known only now; the evaluator reports one below 1."""
     size = as_index(scope, array)
     scope.function.require(scope.e.compare("icmp sge", size, V("1", "i64")))
     return size

@@ -2,10 +2,10 @@
 
     i32 kernel(ptr arrays, ptr sizes, ptr arena, i64 first, i64 last)
 
-runs the clusters from `first` below `last`, those of one mesh after those of another, and may return before they are
-over, to be called again. `arrays` are the addresses of the operands, the outputs, and the scratch of the whole launch;
-`sizes` the dynamic sizes of mesh axes and how many clusters each mesh has; `arena` is the memory of the thread of the
-system, which begins with the words of `Header`.
+runs the clusters from `first` below `last`, mesh by mesh, and may return before they have ended, to be called again.
+`arrays` are the addresses of the operands, the outputs, and the scratch of the whole launch; `sizes` the dynamic sizes
+of mesh axes and the number of clusters of each mesh; `arena` is the memory of the worker, which begins with the words
+of `Header`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LaunchArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One for each place along the axes that have it for themselves."""
+        """The shape: one buffer for each index along the axes that have their own."""
         if self.type.space in SYNCHRONISING:
             return (*self.places, max(1, bytes_of(self.type) // WORD))
         return (*self.places, *self.type.shape)
@@ -70,12 +70,12 @@ class LoweredLaunch:
 
     Fields:
         text: a module with one function `kernel`.
-        scratch: what is allocated for all of it.
+        scratch: the arrays that are allocated for the whole launch.
         together: whether all its blocks take turns in one worker, since they may wait for each other.
         eager: whether all clusters start before any of them continues.
-        fixed: bytes of the memory of a cluster, besides what its coroutines keep while they are stopped.
+        fixed: bytes of the memory of a cluster, besides the frames of its suspended coroutines.
         frames: coroutines of a cluster, at most.
-        callbacks: what it may ask of Python.
+        callbacks: the operations that it calls Python for.
     """
 
     text: str
@@ -94,10 +94,10 @@ def lower_launch(
 
     Args:
         operands: the types of its operands, those of dynamic axes first.
-        clusters: the dynamic sizes of axes of clusters, one mesh after the other; 1 for those that are missing.
+        clusters: the dynamic sizes of axes of clusters, mesh by mesh; missing ones are 1.
 
     Raises:
-        Refused: for what is not compiled, with the reason.
+        Refused: if something is not compiled, with the reason.
     """
     return _LaunchEmitter(launch, programs, operands, clusters).emit()
 
@@ -113,7 +113,7 @@ def aligned(size: int) -> int:
 
 
 class _LoweredMesh:
-    """A mesh of the launch, its axes sorted by what they number; those of clusters with their sizes."""
+    """A mesh of the launch, with its axes by kind; the axes of clusters have their sizes."""
 
     def __init__(self, shape: MeshShape, clusters: Iterator[int]) -> None:
         axes = (replace(axis, size=next(clusters, 1)) if varies(axis) else axis for axis in shape.axes)
@@ -146,7 +146,7 @@ class _LaunchEmitter:
         self.written = launch.written(programs)
 
     def _array(self, type: RefType, placement: Placement) -> int | None:
-        """The number of scratch of the whole launch among the arrays; None for that of blocks and threads."""
+        """The position among the arrays of scratch of the whole launch; None for scratch of blocks and threads."""
         if placement.scope in ("thread", "block"):
             return None
         self.scratch.append(LaunchArray(type, tuple(axis.size or 0 for axis in placement.axes)))
@@ -154,7 +154,7 @@ class _LaunchEmitter:
 
     @property
     def together(self) -> bool:
-        """True if blocks may wait for each other, or see in which order they run."""
+        """True if blocks may wait for each other, or observe the order in which they run."""
         return self.on_cores or len(self.programs) > 1 or bool(self.scratch) or any(map(self._couples, self.eqns()))
 
     def eqns(self) -> Iterator[Eqn]:
@@ -259,7 +259,7 @@ class _ProgramEmitter:
         return thread.text()
 
     def refuse_unowned(self, scratch: Sequence[Binding | None]) -> None:
-        """Scratch that belongs to another mesh has no place in this one's blocks."""
+        """Refuse scratch that belongs to another mesh: it is not in this one's blocks."""
         inputs = self.launch.split(self.number, self.program.inputs)
         none = {var for var, entry in zip(inputs.scratch, scratch, strict=True) if entry is None}
         if any(atom in none for eqn in self.program.eqns for atom in eqn.inputs):
@@ -319,7 +319,7 @@ class _ProgramEmitter:
         return self.memories.setdefault(position, Allocation(f"array{position}", steady))
 
     def strided(self, axes: Sequence[MeshAxis], step: int) -> list[PeerAxis]:
-        """Buffers one after the other, the last axis fastest. Axes that this mesh lacks count as 0."""
+        """The peer axes of contiguous buffers, the last axis fastest; the index is 0 along axes that this mesh lacks."""
         found: list[PeerAxis] = []
         for axis in reversed(axes):
             found.insert(0, PeerAxis(axis.name, self.named.get(axis.name, 0), axis.size or 0, step))

@@ -16,10 +16,10 @@ from palladio.cpu.launches.coroutines import ARGUMENTS, THREAD_DONE, WORD, Heade
 from palladio.types.types import RefType
 
 ROUNDS = 1 << 16 if CLOCK else 64
-"""After how many rounds, at most, Python gets to see whether there was an interrupt."""
+"""Rounds after which the kernel returns, at the latest, so that Python can handle interrupts."""
 
 IDLE = 1 << 22
-"""Rounds in which threads only look whether something has happened, before nothing will happen any more."""
+"""Consecutive rounds in which threads only poll, after which the launch counts as deadlocked."""
 
 HEADER = Header.WORDS * WORD
 SLOT = 64
@@ -36,11 +36,11 @@ class Member:
         names: of its coroutine, and of those of its warps.
         blocks, threads: of a cluster, and of each of its blocks.
         block_bytes: the memory of a block.
-        shared: what is there from the beginning of a block on, with where it lies.
-        rooms: where the scopes are that the threads of a block share.
+        shared: the buffers that are initialised at the beginning of a block, with their offsets.
+        rooms: the offsets of the scopes that the threads of a block share.
         arena: the bytes of each thread's arena.
-        frames: how many coroutines each thread may have at once, with its own.
-        effort: about how many elements a thread computes between two waits.
+        frames: the most coroutines that each thread may have at once, including its own.
+        work_estimate: an estimate of the elements that a thread computes between two waits.
     """
 
     names: Sequence[str]
@@ -60,17 +60,17 @@ class Member:
 
     @property
     def tables(self) -> int:
-        """Bytes in front of the memory of the blocks."""
+        """Bytes before the memory of the blocks."""
         return SLOT + -(-2 * WORD * self.cluster_threads // 64) * 64
 
     @property
     def bytes(self) -> int:
-        """All of a cluster's memory but what its coroutines keep."""
+        """All of a cluster's memory except its coroutines' frames."""
         return self.tables + self.blocks * self.block_bytes + self.cluster_threads * self.arena
 
 
 class _Scheduler:
-    """The functions while they are written."""
+    """The functions under construction."""
 
     def __init__(self, members: Sequence[Member], dynamic: int, eager: bool) -> None:
         self.members = members
@@ -121,7 +121,7 @@ class _Scheduler:
         return pair, word(e, pair, 1)
 
     def start(self) -> str:
-        """`start(arrays, sizes, header)` starts the next cluster, in memory that no other has."""
+        """`start(arrays, sizes, header)` starts the next cluster, in a free slot."""
         e = Emitter()
         header = V("%header", "ptr")
         number = increased(e, word(e, header, Header.NEXT), 1)
@@ -187,7 +187,7 @@ class _Scheduler:
                 increased(e, live, -1)
 
     def kernel(self) -> str:
-        """The function that Python calls: with a first cluster below 0, it tells what a coroutine keeps."""
+        """The function that Python calls: with a first cluster below 0, it reports the size of a coroutine's frame."""
         e = Emitter()
         header = V("%arena", "ptr")
         with e.when(e.compare("icmp slt", V("%first", "i64"), V("0", "i64"))):
@@ -219,7 +219,7 @@ class _Scheduler:
         return self.function(head, e)
 
     def poll(self, e: Emitter, header: V) -> None:
-        """Look at the clock now and then: each quarter of a second Python sees whether there was an interrupt."""
+        """Poll the clock now and then: each quarter of a second the kernel returns, for Python to handle interrupts."""
         if not CLOCK:
             return
         work = max(member.cluster_threads * member.work_estimate for member in self.members)
@@ -253,7 +253,7 @@ class _Scheduler:
         e.label(behind)
 
     def without_progress(self, e: Emitter, header: V) -> None:
-        """No thread has made progress: the next cluster starts; or all are over, only poll, or wait for each other."""
+        """No thread has made progress: the next cluster starts; or all have ended, poll, or wait for each other."""
         more, none = self.more(e, header), e.fresh("none")
         start, behind = e.fresh("start"), e.fresh("behind")
         e.branch(more, start, none)
@@ -286,7 +286,7 @@ def word(e: Emitter, base: V, number: int) -> V:
 
 
 def increased(e: Emitter, address: V, amount: Int) -> V:
-    """Add to a word; returns what it was."""
+    """Add to a word; returns its previous value."""
     before = e.load("i64", address, WORD)
     e.store(e.index(e.add(before, amount)), address, WORD)
     return before
@@ -300,10 +300,10 @@ def answer(e: Emitter, number: int, closes: bool = True) -> None:
 
 
 def scheduler(members: Sequence[Member], dynamic: int, eager: bool) -> tuple[str, dict[str, str]]:
-    """The functions, and what they declare.
+    """The functions, and their declarations.
 
     Args:
-        dynamic: how many sizes of mesh axes stand in front of the numbers of clusters.
+        dynamic: the number of sizes of mesh axes before the numbers of clusters.
         eager: whether all clusters start before any of them continues.
     """
     functions = _Scheduler(members, dynamic, eager)

@@ -1,4 +1,4 @@
-"""Products on the tensor cores, on the CPU: done at once, by the loops of every product, into the accumulator."""
+"""Products on the tensor cores, on the CPU: computed synchronously by the usual product loops, into the accumulator."""
 
 from __future__ import annotations
 

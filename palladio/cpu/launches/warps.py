@@ -1,8 +1,8 @@
 """Launches inside a thread: its warps.
 
-Warps of which none waits run one after the other, as a loop. Others are coroutines of their own, which the thread lets
-go on in turns, each time that it is its own turn, until all have come to their end. What they need of the thread's
-values, they find in a table of words that it leaves for them.
+If no warp waits, they run one after the other, as a loop. Otherwise they are separate coroutines, which the thread
+resumes in turns, each time that it is resumed itself, until all have ended. They read the values of the thread that
+they need from a table of words that it fills.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def places_of(number: int, mesh: MeshShape) -> Iterator[tuple[int, ...]]:
 
 
 def rows_of(program: Program) -> dict[tuple[int, ...], int]:
-    """The warps that a thread ever launches which wait: what each has seen of barriers is kept in a row of its own."""
+    """The waiting warps of all launches of a thread, each with the row of its observed completions of barriers."""
     launches = [eqn.launch for eqn in walk(program) if eqn.op is launch and waits(eqn.programs)]
     places = {place for each in launches for n, mesh in enumerate(each.meshes) for place in places_of(n, mesh)}
     return {place: row for row, place in enumerate(sorted(places))}
@@ -74,7 +74,7 @@ def _launch(scope: Scope, *operands: Binding, launch: Launch, programs: tuple[Pr
 
 
 def _referred(scope: Scope, entry: Binding, type: object) -> Binding:
-    """An operand as the programs see it: an array in memory of its own, which they may change; a scalar as it is."""
+    """An operand as the programs see it: an array is copied to new memory, which they may change; a scalar is kept."""
     if isinstance(entry, LazyArray) and isinstance(type, RefType):
         return SharedRef(Allocation("operand"), copied(scope, entry), type=type)
     return scope.keep(entry) if isinstance(entry, LazyArray) else entry
@@ -88,7 +88,7 @@ def _one_by_one(
     types: Sequence[RefType],
     shared: Sequence[RefBinding | None],
 ) -> None:
-    """Warps of which none waits."""
+    """Warps that do not wait, as a loop."""
     with scope.e.loop(0, math.prod(axis.size or 0 for axis in mesh.axes)) as number:
         indices = _indices(scope.e, mesh, number)
         scratch = [place or own_site(thread_of(scope), type) for place, type in zip(shared, types, strict=True)]
@@ -107,7 +107,7 @@ def _indices(e: Emitter, mesh: MeshShape, number: Int) -> list[Binding]:
 
 
 class _Passing:
-    """Values of one function that another one finds in a table: `%cluster` is its address there."""
+    """Values of one function that another one reads from a table; `%cluster` is its address in the latter."""
 
     def __init__(self, child: ThreadCoroutine) -> None:
         self.child = child
@@ -143,9 +143,9 @@ class _Passing:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The number of waits of the warps at each barrier of an array, whether it is their scratch or not.
+    """The completions that warps have observed of each barrier of an array; `own` if that is scratch of the launch.
 
-    There is a row for each warp of the launch: what it has seen, then how much more each of its own warps has.
+    There is a row for each warp of the launch: its counts, then the excess of each of its own warps.
     """
 
     site: SharedRef
@@ -193,7 +193,7 @@ class _Warps:
         return _Seen(site, rows, own)
 
     def run(self) -> None:
-        """Start all of them and run them until the last one is over."""
+        """Start all warps and run them until the last one has ended."""
         e, thread = self.e, self.thread
         for seen in self.seen:
             self.remember(seen)
@@ -228,12 +228,12 @@ class _Warps:
         return self.e.compare("icmp ne", self.e.load("i64", status, WORD), V(str(THREAD_DONE), "i64"))
 
     def ahead(self, seen: _Seen, number: int) -> V:
-        """The address of the number of waits that a warp is ahead of its thread."""
+        """The address of the number of completions by which a warp is ahead of its thread."""
         rows = self.thread.rows or {}
         return self.e.pointer(seen.site.observed, (1 + rows[self.places[number]]) * seen.slots, WORD)  # type: ignore[arg-type]
 
     def remember(self, seen: _Seen) -> None:
-        """A warp has waited as often as its thread, and as often more as it had when it ended last."""
+        """Set each warp's counts to those of its thread plus the warp's excess when it last ended."""
         e = self.e
         fill(e, seen.rows, 0)
         if seen.own:
@@ -247,7 +247,7 @@ class _Warps:
                 e.store(e.binary("add", *words), e.pointer(seen.row(e, number), slot, WORD), WORD)
 
     def learn(self, seen: _Seen) -> None:
-        """The waits of all warps together become their thread's."""
+        """Set the thread's counts to the least of its warps', and store the excess of each warp."""
         e = self.e
         if seen.own:
             return
@@ -261,7 +261,7 @@ class _Warps:
                 e.store(e.binary("sub", each, least), e.pointer(self.ahead(seen, number), slot, WORD), WORD)
 
     def lowered(self, mesh: int, program: Program) -> tuple[ThreadCoroutine, list[V]]:
-        """The function of one program, and the values that it finds in its table."""
+        """The function of one program, and the values of its table."""
         thread = self.thread
         child = ThreadCoroutine(f"{thread.name}_{len(thread.children)}", thread.rules, thread.refused, thread.callbacks)
         thread.children.append(child)
@@ -283,7 +283,7 @@ class _Warps:
         return next(n for n, place in enumerate(self.places) if place[0] == mesh)
 
     def begin(self, mesh: int, child: ThreadCoroutine, values: Sequence[V], table: StridedArray, frames: int) -> None:
-        """A coroutine of a function for each place of its mesh, each with room for a number of frames."""
+        """Start a coroutine of a function for each warp of its mesh, each with memory for a number of frames."""
         e, thread = self.e, self.thread
         words = thread.arena.buffer(e, (max(1, len(values)),), dtypes.INT64)
         for number, value in enumerate(values):
@@ -302,7 +302,7 @@ class _Warps:
             e.store(handle, e.pointer(status, 1, WORD), WORD)
 
     def passed(self, passing: _Passing, entry: Binding, first: int) -> Binding:
-        """An operand or scratch as a warp sees it, which counts its own waits."""
+        """An operand or scratch as a warp sees it, which counts its own observed completions."""
         found = passing.entry(entry)
         seen = next((seen for seen in self.seen if seen.site is entry), None)
         if seen is None or not isinstance(found, SharedRef):

@@ -1,6 +1,6 @@
-"""Matrix products on the CPU: what is multiplied, in which dtype, and where it goes.
+"""Matrix products on the CPU: the choice of operands, dtypes, loops and results.
 
-`product` has the loops, and `thin` those for a matrix and a few vectors.
+`product` has the loops, `gemv` those for a matrix and a few vectors, and `few_rows` those for a few rows.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from palladio.types.types import ArrayType, Shape
 from palladio.types.views import row_major
 
 FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
-"""The number of rows beyond which packing the right operand pays: where that lies in memory along the summed axis,
-across it, and where it would be packed into pairs that it cannot be read in."""
+"""The number of rows beyond which packing the right operand pays: if it is contiguous along the summed axis, if it is
+contiguous across it, and if it would be packed into pairs that cannot be read in place."""
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -84,7 +84,7 @@ class Matrix:
         return array.at(self.index(i, j), width)
 
     def operand(self, scope: Scope, sums: DType, later: PrefetchRange | None = None) -> PackSource:
-        """The matrix as a product wants it."""
+        """The matrix as an operand of `Product`."""
 
         def element(i: Int, j: Int, width: int) -> V:
             return converted(scope.e, self.at(scope, i, j, width), self.array.dtype, sums)
@@ -98,7 +98,7 @@ class Matrix:
         return replace(found, in_place=self.array.rows if regrouped else plain)
 
     def later(self, scope: Scope) -> PrefetchRange | None:
-        """The block of the first of the next steps in which it is another one."""
+        """The block of the next step, or of the step after that if the next one has the same block."""
         e, buffer = scope.e, self.array.buffer
         later = [scope.function.later[memory] for memory in self.array.reads if memory in scope.function.later]
         if (
@@ -121,10 +121,10 @@ class Matrix:
     def joined(
         self, scope: Scope, axis: int, count: int, later: PrefetchRange | None = None, flips: bool = False
     ) -> PackSource:
-        """The same of neighbours along an axis, each two of bfloat16 or four of 8-bit integers as one int32.
+        """The operand with neighbours along an axis joined: two of bfloat16 or four of 8-bit integers as one int32.
 
         Args:
-            flips: the highest bit of each is flipped: int8 becomes the uint8 that is greater by 128.
+            flips: whether the highest bit of each is flipped: int8 becomes the uint8 that is greater by 128.
         """
         e, dtype = scope.e, self.array.dtype
         bits, steps = 32 // count, [1] * 2
@@ -160,9 +160,9 @@ class Matrix:
         )
 
     def rows(self, buffer: StridedArray | None) -> StridedArray | None:
-        """The elements of a buffer of the array's shape row by row, if that is how they lie.
+        """A buffer of the array's shape as a matrix with contiguous rows; None if its rows are not contiguous.
 
-        The strides are asked, not `along`: a reversed, strided or repeated last axis is read in vectors too.
+        The strides decide, not `along`, which also holds for a reversed, strided or repeated last axis.
         """
         if buffer is None or not all(self.has):
             return None
@@ -206,7 +206,7 @@ def _dot(
 def _dot_accumulate(
     scope: Scope, acc: LazyArray, lhs: LazyArray, rhs: LazyArray, *more: LazyArray, contracting: Axes, batch: Axes
 ) -> Sequence[LazyArray]:
-    """Sums that begin with the accumulator, where a product is computed by the loops of matrices; else an addition."""
+    """Sums that begin with the accumulator, if the product is computed by the loops of `product`; else an addition."""
     shapes = lhs.shape, rhs.shape
     if is_matrix_product(shapes, contracting, batch) and sums_in(lhs.dtype, rhs.dtype, acc.dtype) == acc.dtype:
         further = list(zip(more[::2], more[1::2], strict=True))
@@ -225,7 +225,7 @@ def _dot_accumulate(
 
 
 def _joins(first: Sequence[LazyArray], pair: Sequence[LazyArray], contracting: Axes, sums: DType) -> bool:
-    """True if a product and another one can be one of operands side by side: these lie alike, and are short."""
+    """True if two products can be one, of operands side by side: these have the same memory order, and are short."""
     lefts = [_matrices(*each, contracting)[0] for each in (first, pair)]
     return lefts[0].second * sums.itemsize <= DEPTH_BYTES and lefts[0].across == lefts[1].across
 
@@ -238,7 +238,7 @@ def _batched(
     batch: Axes,
     dtype: DType,
 ) -> Sequence[LazyArray]:
-    """Products of matrices, one for each place along the batch axes; the other axes of each kind are made one."""
+    """Products of matrices, one for each index along the batch axes; the other axes of each kind are merged."""
     e = scope.e
     stacks: list[StridedArray] = []
     sizes = [math.prod(array.shape[axis] for axis in axes) for array, axes in zip(arrays, free, strict=True)]
@@ -289,10 +289,10 @@ def _matrix_product(
     init: LazyArray | None = None,
     more: Sequence[tuple[LazyArray, LazyArray]] = (),
 ) -> LazyArray:
-    """A product by the loops of matrices, computed a few rows at a time.
+    """A product by the loops of `product`, computed a few rows at a time.
 
     Args:
-        init: what its sums begin with.
+        init: the initial sums.
         more: further pairs of operands, whose products are added.
     """
     left, right, shape = _matrices(lhs, rhs, contracting)
@@ -315,7 +315,7 @@ def _matrix_product(
 
 
 def _write_rounded(scope: Scope, left: Matrix, right: Matrix, sums: DType, target: StridedArray) -> None:
-    """Write a product of pairs of bfloat16, each sum rounded to bfloat16 where it has been computed."""
+    """Write a product of pairs of bfloat16, each sum rounded to bfloat16 by the micro-kernel."""
     there = target if target.strides[1] == 1 else scope.arena.buffer(scope.e, target.shape, target.dtype)
     _product(scope, left, right, sums).run(there, None)
     if there is not target:
@@ -331,14 +331,14 @@ def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape:
 
 
 def _lower(e: Emitter, sums: StridedArray, type: ArrayType, row: Int) -> LazyArray:
-    """A matrix of which some rows are in a buffer, from the given one on."""
+    """A matrix with some rows in a buffer, from the given one on."""
     return LazyArray(type, lambda index, width: sums.at(e, (e.sub(index[0], row), index[1]), width))
 
 
 def _product_array(
     scope: Scope, make: Callable[[], Product], type: ArrayType, init: LazyArray | None, reads: dict[Allocation, bool]
 ) -> LazyArray:
-    """The array of a product, which `make` begins."""
+    """The array of the product that `make` creates."""
 
     def fill(target: StridedArray) -> None:
         product = make()
@@ -408,8 +408,8 @@ def _product(
 def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None) -> Few | None:
     """The product of a few rows with a matrix of floats in memory, which needs no packing.
 
-    None in float64 where it would sum in another order than a packed product: what a group's float64 sums are must not
-    depend on which of its rows are in one tile.
+    None in float64 if it would sum in another order than a packed product: a group's float64 sums must not depend on
+    which of its rows are in one tile.
     """
     buffer = right.array.buffer
     if buffer is None or not all((*left.has, *right.has)) or not dtypes.is_float(sums):

@@ -1,7 +1,7 @@
-"""Products with a few rows, whose number is known only when the kernel runs: the matrix is read where it lies.
+"""Products with a few rows, whose number is known only when the kernel runs: the matrix is read in place.
 
-Packing a matrix takes as long as reading it from memory and writing it to a cache; that pays for rows that are more
-than a few. As in a `Gemv`, each element of the matrix is read from memory once: some of its rows stay in the first
+Packing a matrix takes as long as reading it from memory and writing it to a cache; that pays only for more than a few
+rows. As in a `Gemv`, each element of the matrix is read from memory once: some of its rows stay in the first-level
 cache while all rows of the left operand are multiplied with them, four, two or one at a time.
 """
 
@@ -23,11 +23,11 @@ TOGETHER = 4
 """Rows of the left operand that are multiplied at a time."""
 
 AHEAD_BYTES = 1 << 15
-"""The prefetch distance where the rows of the matrix lie along the summed axis."""
+"""The prefetch distance if the matrix is contiguous along the summed axis."""
 
 
 APART = 16
-"""Elements between the rows of the left operand, so that not all begin in the same set of the first cache."""
+"""Elements between the rows of the left operand, so that not all begin in the same set of the first-level cache."""
 
 
 class FewRows(Gemv):
@@ -35,7 +35,7 @@ class FewRows(Gemv):
 
     Args:
         matrix: the right operand in memory.
-        pairs: an element of the operands is a pair of bfloat16, of which there are whole vectors along the summed axis.
+        pairs: whether an element of the operands is a pair of bfloat16; the summed axis has whole vectors of these.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class FewRows(Gemv):
         self.sums_of_all = scope.arena.buffer(self.e, (most, self.free), sums)
 
     def run_rows(self, low: Int, count: Int) -> StridedArray:
-        """Emit it for rows from `low` on; returns `sums[most, columns]`, of which `count` rows are computed."""
+        """Emit the product for rows from `low` on; returns `sums[most, columns]`, with `count` rows computed."""
         e, lhs = self.e, self.lhs
         with e.loop(0, count) as n:
             for start, end, width in widths(self.depth):

@@ -1,8 +1,8 @@
-"""Products of a matrix with one vector, or a few: each of its elements is read once, where it lies, and not packed.
+"""GEMV: products of a matrix with one vector or a few; each matrix element is read once, in place, without packing.
 
-Where its rows lie along the summed axis, several are multiplied with the vectors at a time, each into sums of its own.
-Where they lie across, a few of them, times their numbers of the vectors, are added to the sums at once: the matrix is
-read from one end to the other, and the sums stay in the first cache.
+If the matrix is contiguous along the summed axis, several rows at a time are multiplied with the vectors, each into
+separate sums. If it is contiguous across that axis, a few rows at a time, each scaled by its elements of the vectors,
+are added to the sums: the matrix is read from one end to the other, and the sums stay in the first-level cache.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ ROWS = 4
 """Rows of the matrix that are multiplied at a time."""
 
 CHAINS = 8
-"""Sums that do not wait for each other, at most."""
+"""Independent sums, at most."""
 
 STEPS = 8
 """Rows across the summed axis that are added at a time. Each sum is loaded and stored once for them."""
 
 AHEAD = 12
-"""The prefetch distance, in rows: some KiB, of which the first cache still has all when their turn comes."""
+"""The prefetch distance, in rows: some KiB, all of which are still in the first-level cache when they are used."""
 
 
 class Gemv:
-    """One such product while it is emitted: `sums[vectors, free]`.
+    """A GEMV while it is emitted: `sums[vectors, free]`.
 
     Args:
-        lhs, rhs: as for any product; the fewer of the rows of the one and the columns of the other are the vectors.
+        lhs, rhs: as in `Product`; the vectors are the rows of `lhs` or the columns of `rhs`, whichever are fewer.
     """
 
     def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType) -> None:
@@ -47,14 +47,15 @@ class Gemv:
         self.result = scope.arena.buffer(self.e, (self.vectors, self.free), sums)
 
     def read(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType, swapped: bool) -> None:
-        """Note the sizes, and how the matrix is read."""
+        """Set the sizes, and the functions that read the matrix."""
         self.scope = scope
         self.e = scope.e
         self.sums = sums
         self.depth = lhs.columns
         self.swapped = swapped
         self.vectors, self.free = (rhs.columns, lhs.rows) if self.swapped else (lhs.rows, rhs.columns)
-        # From (place along the free axis, place along the summed one, width), neighbours along the one or the other.
+        # From (position along the free axis, position along the summed axis, width): neighbours along the summed axis
+        # (`along`) or along the free one (`across`).
         self.along: Element | None = None
         self.across: Element | None = None
         if self.swapped:
@@ -67,16 +68,16 @@ class Gemv:
             self.along = lambda i, k, width: at(k, i, width)
         else:
             self.across = lambda i, k, width: rhs.element(k, i, width)
-        # Where the matrix lies row by row with something else between the rows, which nothing else foresees.
+        # The matrix, if there are gaps between its contiguous rows, which the hardware does not prefetch across.
         near = None if self.swapped else rhs.near
         self.apart = near if near is not None and near.strides[0] != near.shape[1] else None
         registers_held = host.current().sums[0] * host.current().sums[1]
         self.chains = max(1, min(CHAINS, registers_held // (registers.LANES * sums.itemsize)))
 
     def vectors_of(self, operand: PackSource) -> Element:
-        """From (vector, step, width) elements of the vectors: of a copy, if they are used more often than copied."""
+        """Elements of the vectors, from (vector, step, width): of a copy, if they are used more often than copied."""
         e = self.e
-        whole = (operand.transposed is None) != self.swapped  # each lies in memory as one
+        whole = (operand.transposed is None) != self.swapped  # each vector is contiguous in memory
         element = operand.transposed if self.swapped and operand.transposed is not None else operand.element
 
         def at(n: Int, k: Int, width: int) -> V:
@@ -102,7 +103,7 @@ class Gemv:
                     self.poll(rows * self.depth)
         elif self.across is not None:
             fill(self.e, self.result, 0)
-            # More are slower where they lie one after the other, faster where each has to be asked for.
+            # More rows at a time are slower if these are contiguous, and faster if each must be prefetched.
             for first, stop, steps in cut(self.depth, 2 * ROWS if self.vectors == 1 and self.apart else ROWS):
                 with self.e.loop(first, stop, steps) as k:
                     self.add_rows(self.across, k, steps)
@@ -130,7 +131,7 @@ class Gemv:
         if not places:
             return
         for start, end, width in widths(self.depth):
-            # As many for the last rows as for all others, so that a sum does not depend on where a tile ends.
+            # The same number for the last rows as for all others, so that a sum does not depend on where a tile ends.
             together = max(1, min(ROWS, self.free) * self.vectors)
             chains = max(1, min(self.chains // together, (end - start) // width)) if width > 1 else 1
             slots = {
@@ -164,7 +165,7 @@ class Gemv:
         chain: int,
         slots: dict[tuple[int, int, int], V],
     ) -> None:
-        """Multiply a vector of each row with one of each of the few."""
+        """Multiply a vector of each row with one of each of the few vectors."""
         row, rows = some
         few = [self.few(n, k, width) for n in range(self.vectors)]
         for r in range(rows):
@@ -212,7 +213,7 @@ class Gemv:
                     self.result.put(e, (n, place), total, width)
 
     def ask(self, k: Int, place: Int, width: int) -> None:
-        """Ask memory for a part of a row."""
+        """Prefetch a part of a row."""
         near = self.apart
         if near is not None and width == registers.LANES:
             start = near.address(self.e, (k, place))

@@ -1,4 +1,4 @@
-"""Micro-kernels of matrix products, as the text of LLVM functions, and what they multiply with."""
+"""Micro-kernels of matrix products, as the text of LLVM functions, and their multiply instructions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palladio.types.dtypes import DType
 LINE_BYTES = 64
 
 ROWS_AHEAD = 24
-"""The prefetch distance of rows that are packed: as long to multiply as memory takes to answer."""
+"""The prefetch distance of rows that are packed: multiplying them takes as long as the latency of memory."""
 
 
 def micro_kernel(
@@ -25,22 +25,22 @@ def micro_kernel(
     rounds: bool = False,
     joined: int = 1,
 ) -> tuple[str, dict[str, str]]:
-    """A function that adds a panel of rows times a panel of columns to a block of sums, and what it declares.
+    """A function that adds a panel of rows times a panel of columns to a block of sums, and its declarations.
 
     Its arguments are the two panels, the sums, the bytes between rows of sums, the number of steps, at least 1, and
-    whether the sums begin at zero, whatever stands there. Then, for each stream of memory that will be read later: its
-    first row, the last line of its last row, and the bytes between rows; where this call continues, as bytes from the
-    first row, and a position in 1/65536 of a line; the position at which a row ends; and by how much it grows in each
-    step. Memory is asked in each step for the line there, and for the one as far from the end.
+    whether the sums begin at zero instead of the values in memory. Then, for each stream of memory to prefetch: its
+    first row, the last line of its last row, and the bytes between rows; the start of this call, as bytes from the
+    first row and a position in 1/65536 of a line; the position at which a row ends; and the increment of the position
+    in each step. Each step prefetches the line at that position, and the one at the same distance from the end.
 
     Args:
         word: the dtype of the elements of the panels: that of the sums, or int32 for pairs and quads.
         size: (rows, vectors of each row, lanes of each vector).
         strides: elements between the rows, and between the steps, of the left panel.
-        streams: how many there are.
-        packs: the right panel is not packed yet, and is meanwhile. Further arguments are where its rows are, and the
-            bytes between them; `joined` rows make one of words.
-        rounds: where the sums are, they are written rounded to bfloat16; they begin at zero.
+        streams: their number.
+        packs: whether the right panel is packed by this call. Further arguments are the address of its unpacked rows
+            and the bytes between them; `joined` rows make one row of words.
+        rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
         joined: neighbours along the summed axis in a word: 1, a pair of bfloat16, or a quad of 8-bit integers.
     """
     e = Emitter()
@@ -120,7 +120,7 @@ def _sums_at(e: Emitter, height: int, vectors: int, bytes: int) -> list[V]:
 def _multiplied(
     e: Emitter, lefts: Sequence[V], word: DType, columns: Sequence[V], totals: Sequence[V], joined: int
 ) -> list[V]:
-    """The sums, and each element of a step of the left panel, by where it is, times the vectors of the right one."""
+    """The sums, plus each element of a step of the left panel, given by address, times the vectors of the right one."""
     found: list[V] = []
     multiply = {1: multiply_add, 2: multiply_pairs, 4: multiply_quads}[joined]
     for place in lefts:
@@ -131,7 +131,7 @@ def _multiplied(
 
 
 def ask(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
-    """Ask memory for a stream; returns what changes by it in each step: the first value, and the next."""
+    """Prefetch from a stream; returns the variables that this changes in each step: the first value, and the next."""
     row, position, end = V(f"%down{n}", "i64"), V(f"%ahead{n}", "i64"), V(f"%end{n}", "i64")
     line = e.binary("and", e.binary("lshr", position, V("10", "i64")), V(str(-LINE_BYTES), "i64"))
     offset = e.index(e.add(row, line))
@@ -146,7 +146,7 @@ def ask(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
 
 
 def unpacked(e: Emitter, words: str, vectors: int, joined: int) -> list[V]:
-    """One step of a right panel from where its rows are; memory is asked for that of a later step."""
+    """One step of a right panel, read from its unpacked rows; that of a later step is prefetched."""
     width, itemsize = width_of(words), 4 if element_of(words) in ("i32", "float") else 8
     source = V("%source", "ptr")
     rows = [source]
@@ -155,7 +155,7 @@ def unpacked(e: Emitter, words: str, vectors: int, joined: int) -> list[V]:
     size = vectors * width * itemsize // joined
     for row in rows:
         far = e.value("ptr", f"getelementptr i8, {row}, i64 %far")
-        # Rows seldom begin with a line: the last byte is in one line more.
+        # Rows seldom begin with a line, so the last byte is in one more line.
         for offset in (*range(0, size, LINE_BYTES), size - 1):
             e.prefetch(e.pointer(far, offset, 1))
     if joined == 1:
@@ -190,14 +190,14 @@ def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
 
 
 def rounded_pairs(e: Emitter, x: V) -> V:
-    """Sixteen numbers of float32 rounded to bfloat16, none of them subnormal (VCVTNEPS2BF16 takes those for 0)."""
+    """Sixteen numbers of float32 rounded to bfloat16, none of them subnormal (VCVTNEPS2BF16 flushes those to 0)."""
     e.declared["cvtneps2bf16"] = "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)"
     found = e.value("<16 x bfloat>", f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
     return e.value("<16 x i16>", f"bitcast {found} to <16 x i16>")
 
 
 def multiply_pairs(e: Emitter, x: V, y: V, total: V) -> V:
-    """`x[0] * y[0] + x[1] * y[1] + total` of pairs of bfloat16, in float32 (VDPBF16PS; it takes subnormals for 0)."""
+    """`x[0] * y[0] + x[1] * y[1] + total` of pairs of bfloat16, in float32 (VDPBF16PS; it flushes subnormals to 0)."""
     pairs = [e.value("<32 x bfloat>", f"bitcast {value} to <32 x bfloat>") for value in (x, y)]
     return e.intrinsic("x86.avx512bf16.dpbf16ps", total.type, total, *pairs, suffix="512")
 
@@ -209,7 +209,7 @@ def multiply_quads(e: Emitter, x: V, y: V, total: V) -> V:
 
 
 def transposed(e: Emitter, rows: list[V]) -> list[V]:
-    """A square of vectors, a power of two of them, transposed: pairs of halves change places, ever smaller ones."""
+    """A square of vectors, a power of two of them, transposed: pairs of halves are swapped, ever smaller ones."""
     count = len(rows)
     half = count // 2
     while half:

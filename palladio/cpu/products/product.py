@@ -1,11 +1,11 @@
 """The loops of a matrix product: packing, blocking for the caches, and micro-kernels.
 
 The right operand is packed into panels as wide as a micro-kernel's sums, in the order in which they are read. A block
-of an array that nothing writes stays packed for later steps that show the same one. The rows of the left operand are
-laid out a panel at a time, then every panel of the right operand is multiplied with them. The first panel of rows
-packs the right operand meanwhile, where that lies in memory row by row. A micro-kernel is a function of its own, so
-that its code is there once for all callers; its sums stay in registers throughout, and it asks memory for what comes
-next: the next panel of rows, and the right operand of a later step.
+of an array that nothing writes stays packed for later steps with the same block. The rows of the left operand are laid
+out a panel at a time, then every panel of the right operand is multiplied with them. If the right operand is row-major
+in memory, the first panel of rows packs it while it is multiplied. A micro-kernel is a separate function, so that all
+callers share its code; its sums stay in registers throughout, and it prefetches the next panel of rows and the right
+operand of a later step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
 NEAR_BYTES = 1 << 14
-"""The memory that a panel of the left operand may span to be multiplied there: a first-level cache has room for it."""
+"""The most memory that a panel of the left operand may span to be multiplied in place: it fits a first-level cache."""
 
 DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
@@ -57,9 +57,9 @@ class PrefetchRange:
     Fields:
         base: its first element.
         between: bytes between its rows.
-        rows: how many it has.
-        lines: the lines of each.
-        there: whether it is there, if that is known only when the kernel runs.
+        rows: the number of rows.
+        lines: the cache lines of each row.
+        there: whether it exists, if that is known only when the kernel runs.
     """
 
     base: V
@@ -71,17 +71,17 @@ class PrefetchRange:
 
 @dataclass(frozen=True)
 class PackSource:
-    """A matrix of the dtype of the sums, by how its elements are computed.
+    """A matrix of the dtype of the sums, as a description of how its elements are computed.
 
     Fields:
         element: from (i, j, width) the elements [i, j], [i, j + 1], …
-        transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, where that is the way they lie in memory.
-        steady: where it is, if that is a block of an array that nothing writes.
+        transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, if these are contiguous in memory.
+        steady: its memory, if that is a block of an array that nothing writes.
         reads: the memory that computing an element reads.
-        near: where the elements that it is computed from lie row by row, at the same places.
+        near: memory with contiguous rows that has the elements that it is computed from at the same indices.
         later: the block that a later step will pack; for the right operand.
-        plain: its elements as they lie in memory, row by row, if they need no more than packing.
-        in_place: the same of any number of axes: its rows in their order are those of the matrix.
+        plain: its elements in memory with contiguous rows, if they need only packing.
+        in_place: as `plain`, with any number of axes: its rows, in their order, are those of the matrix.
     """
 
     rows: int
@@ -98,15 +98,15 @@ class PackSource:
 
 @dataclass(frozen=True)
 class KBlock:
-    """Steps along the summed axis that are multiplied together.
+    """A range of steps along the summed axis that are multiplied together.
 
     Fields:
-        first: the first step that is laid out of the left operand.
-        laid: how many of it are.
-        begin, count: the first step that is multiplied, and how many are.
-        packed: where these steps of the right operand are packed.
-        room: the steps of each panel there.
-        starts: whether nothing has been multiplied before.
+        first: the first step of the left operand that is laid out.
+        laid: the number of steps that are laid out.
+        begin, count: the first step that is multiplied, and their number.
+        packed: the address of these steps of the packed right operand.
+        room: the steps that each panel there has room for.
+        starts: whether it is the first k-block of the product.
     """
 
     first: Int
@@ -122,12 +122,12 @@ class Unpacked(Protocol):
     """The product of a few rows with a right operand that is not packed."""
 
     def run_rows(self, low: Int, count: Int) -> StridedArray:
-        """Emit it for `count` rows from `low` on; returns their sums."""
+        """Emit the product for `count` rows from `low` on; returns their sums."""
 
 
 @dataclass(frozen=True)
 class Few:
-    """The number of rows beyond which packing the right operand pays, and the product of at most so many."""
+    """The number of rows beyond which packing the right operand pays, and the product of at most that many."""
 
     most: int
     product: Callable[[], Unpacked]
@@ -141,7 +141,7 @@ class Product:
             further steps along the summed axis.
         joined: the number of neighbours along the summed axis that an element of the operands is: 1, or as an int32 a
             pair of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
-        offset: the left operand is this much too large in each of a quad; the right one times it is subtracted.
+        offset: the excess of each left element of a quad; its product with the right operand is subtracted.
         span: the steps along the summed axis outside of which both operands are zero, if that is known.
     """
 
@@ -162,7 +162,7 @@ class Product:
         self.joined = joined
         self.offset = offset
         self.span = span if lhs.columns % registers.LANES == 0 and rhs.transposed is None else None
-        # What one element of the packed operands is.
+        # The dtype of an element of the packed operands.
         self.word = dtypes.INT32 if joined > 1 else sums
         self.e = scope.e
         self.lhs = lhs
@@ -174,29 +174,29 @@ class Product:
         # Lanes of a vector may take several registers, but each vector takes one at least.
         size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
         self.vectors = max(1, wide // size)
-        # Asking memory takes forty instructions in each step, more than there are for narrow vectors.
+        # Prefetching takes forty instructions in each step, more than a step of narrow vectors has.
         self.asks = host.current().vector_bytes == 64
         tallest = height * wide // (self.vectors * size)
-        # The rows of the left operands that lie evenly apart, if a panel of those is multiplied where it is.
+        # The number of evenly spaced rows of the left operands, if panels of these are multiplied in place; else 0.
         self.in_place = self.rows_in_place(tallest)
         together = self.in_place or lhs.rows
         panels = max(1, -(-together // tallest))
-        self.height = max(1, -(-together // panels))  # all about as high: low ones cost nearly as much
-        whole = lhs.columns if more else 1  # what a piece has several of
+        self.height = max(1, -(-together // panels))  # about equal heights: low panels cost nearly as much
+        whole = lhs.columns if more else 1  # a k-block's steps are a multiple of this
         most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
         pieces = max(1, -(-self.depth // most))
         self.steps = max(1, -(-self.depth // whole // pieces)) * whole
         self.left = self.left_room()
-        # The number of the panel of rows that is multiplied, and the pace at which memory is asked for a later block.
+        # The number of the current panel of rows, and the pace at which a later block is prefetched.
         self.number: Int = 0
         self.pace: Int = 0
-        # Where the result ends.
+        # The buffer that the result ends up in.
         self.into: StridedArray | None = None
 
     def rows_in_place(self, tallest: int) -> int:
-        """The rows of each of several left operands that lie evenly apart and close together; 0 if they do not.
+        """The rows of each of several left operands, if they are evenly spaced and close together; else 0.
 
-        Copies of operands side by side would be of the same rows again and again, where one is another one shifted.
+        If one operand is another one shifted, copies of them side by side would copy the same rows again and again.
         """
         found = [lhs.in_place for lhs, _ in self.pairs]
         lying = [array for array in found if array is not None and all(isinstance(n, int) for n in array.strides)]
@@ -208,9 +208,9 @@ class Product:
         return rows if len(forms) == 1 and near and step == 1 and rows >= tallest // 2 else 0
 
     def run(self, target: StridedArray, init: LazyArray | None, rows: Range | None = None) -> None:
-        """Emit it, or some of its rows. The target's columns are neighbours in memory.
+        """Emit the product, or some of its rows. The target's columns are neighbours in memory.
 
-        Its dtype is that of the sums. It may be bfloat16 for sums of pairs in one piece, which begin at zero.
+        The target's dtype is that of the sums, or bfloat16 for sums of pairs in one k-block, which begin at zero.
         """
         fresh, first = init is None, lambda row: target.address(self.e, (row, 0))
         if init is not None and not self.offset:
@@ -227,11 +227,11 @@ class Product:
         rows: Range | None,
         into: StridedArray | None,
     ) -> None:
-        """Emit it a few rows at a time, in a buffer that the next ones come to as well.
+        """Emit the product a few rows at a time, in one buffer that all panels reuse.
 
         Args:
             use: gets the buffer `sums[height, columns]`, the number of the first row in it, and the height.
-            into: where all rows end.
+            into: the buffer that all rows end up in.
         """
         self.into = into
         room = self.scope.arena.buffer(self.e, (self.height, self.rhs.columns), self.sums)
@@ -241,7 +241,7 @@ class Product:
             use(StridedArray(room.base, room.strides, (height, self.rhs.columns), self.sums), row, height)
 
     def start(self, target: StridedArray, init: LazyArray) -> None:
-        """Write what the product is added to, unless it is there."""
+        """Write the initial sums, unless they are already there."""
         if not init.shape:
             write(self.e, LazyArray(target.type, lambda index, width: init.at((), width)), target)
         elif init.buffer is None or (init.buffer.base, init.buffer.strides) != (target.base, target.strides):
@@ -256,12 +256,12 @@ class Product:
         init: LazyArray | None = None,
         dtype: DType | None = None,
     ) -> Iterator[tuple[Int, int]]:
-        """Compute a panel of rows after the other: each is yielded, as its first row and its height, when it is done.
+        """Compute the rows panel by panel; yields the first row and the height of each panel when it is complete.
 
         Args:
-            place, stride: where the sums of a panel are, and how many elements its rows are apart.
-            fresh: the sums begin at zero, whatever is there.
-            dtype: of what is there; that of the sums, if it is not said.
+            place, stride: the address of a panel's sums, and the stride of its rows in elements.
+            fresh: whether the sums begin at zero instead of the values in memory.
+            dtype: of the sums in memory; by default that of the sums.
         """
         e, dtype = self.e, dtype or self.sums
         some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
@@ -273,7 +273,7 @@ class Product:
                 thin = e.binary("and", few, needed)
                 with e.when(thin):
                     yield from self.few_panels(self.few.product(), rows, place, stride, fresh, init)
-                # All that follows is of more rows, or of a matrix that is packed already.
+                # The code below is for more rows, or for a matrix that is already packed.
                 rows = rows[0], e.select(thin, e.index(rows[0]), e.index(rows[1]))
                 needed = e.binary("and", needed, e.binary("xor", few, V("true", "i1")))
             self.pace = self.paced(rows)
@@ -315,7 +315,7 @@ class Product:
         fresh: bool,
         init: LazyArray | None,
     ) -> Iterator[tuple[Int, int]]:
-        """A few rows, each of which is a panel; further arguments as those of `panels`."""
+        """Compute a few rows, each as a panel; the other arguments are as in `panels`."""
         e, columns = self.e, self.rhs.columns
         found = product.run_rows(rows[0], e.sub(rows[1], rows[0]))
         with e.loop(rows[0], rows[1], 1) as row:
@@ -332,7 +332,7 @@ class Product:
             yield row, 1
 
     def less_offset(self, packed: V, init: LazyArray | None) -> LazyArray:
-        """The start of the sums, less what the offset of the left operand adds to each column."""
+        """The initial sums, minus the contribution of the left operand's offset to each column."""
         e, columns = self.e, self.rhs.columns
         more = self.scope.arena.buffer(e, (1, columns), self.sums)
         row = self.scope.arena.buffer(e, (1, 1), self.word)
@@ -358,7 +358,7 @@ class Product:
         return pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
 
     def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Int, int, bool]]:
-        """Rows cut into panels: (first row, height, packs). A rest that is not known is cut into powers of two.
+        """Rows split into panels: (first row, height, packs). A remainder of unknown size is split into powers of two.
 
         Args:
             needed: whether the right operand must be packed. The first panel does that if it has enough rows.
@@ -412,7 +412,7 @@ class Product:
         return registers.LANES * self.vectors
 
     def pieces(self, packed: V) -> Iterator[KBlock]:
-        """The depth in pieces."""
+        """The k-blocks of the summed axis."""
         if self.span is not None:
             yield from self.span_pieces(self.span, packed)
             return
@@ -425,13 +425,13 @@ class Product:
                 yield self.whole_piece(packed, k, steps)
 
     def whole_piece(self, packed: V, k: Int, steps: int) -> KBlock:
-        """All of some steps, packed after those before them."""
+        """A k-block of all steps in a range, packed after the steps before it."""
         place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
         starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
         return KBlock(k, steps, k, steps, place, steps, starts)
 
     def packed_span(self, span: Range) -> V:
-        """The address of the packed right operand, of the steps of a span."""
+        """Pack the steps of a span of the right operand; returns their address."""
         pieces = -(-self.depth // self.span_steps)
         room = self.scope.arena.buffer(self.e, (pieces * self.span_steps * self.rhs.columns,), self.word)
         for piece in self.span_pieces(span, room.base):
@@ -442,7 +442,7 @@ class Product:
         return room.base
 
     def parts(self, piece: KBlock) -> Iterator[tuple[PackSource, PackSource, int, Int, Int]]:
-        """The parts of a piece by pair of operands: the pair, the first step in the piece and in it, the steps."""
+        """The parts of a k-block by pair of operands: the pair, its first step in the k-block and in the pair, the steps."""
         if len(self.pairs) == 1:
             yield self.lhs, self.rhs, 0, piece.first, piece.laid
             return
@@ -452,11 +452,11 @@ class Product:
 
     @property
     def span_steps(self) -> int:
-        """The steps of a piece of a span: whole vectors of the left operand."""
+        """The steps of a k-block of a span: whole vectors of the left operand."""
         return -(-self.steps // registers.LANES) * registers.LANES
 
     def span_pieces(self, span: Range, packed: V) -> Iterator[KBlock]:
-        """A span in pieces, with whole vectors of the left operand around it; one that lies by columns needs none."""
+        """The k-blocks of a span, extended to whole vectors of the left operand unless that is read by columns."""
         e, lanes, steps = self.e, 1 if self.lhs.transposed else registers.LANES, self.span_steps
         low, high = map(e.index, span)
         aligned = e.binary("and", low, V(str(-lanes), "i64"))
@@ -471,7 +471,7 @@ class Product:
             yield KBlock(k, laid, begin, e.sub(end, begin), place, steps, first)
 
     def column_panels(self) -> Iterator[tuple[int, int, int, int]]:
-        """The cuts of the columns: (first, end, vectors of a panel, lanes of a vector)."""
+        """Ranges of columns with equal panels: (first, end, vectors of a panel, lanes of a vector)."""
         for start, end, width in widths(self.rhs.columns):
             vectors = self.vectors if width == registers.LANES else 1
             for first, stop, size in cut(end - start, width * vectors):
@@ -483,10 +483,10 @@ class Product:
     # The right operand.
 
     def packed(self, unless: V | None = None) -> tuple[V, V]:
-        """The address of the packed right operand, and whether it must be packed there: unless it still is.
+        """The address of the packed right operand, and whether it must be packed, which is false if it still is.
 
         Args:
-            unless: it will not be packed, if this is known to be so when the kernel runs.
+            unless: a condition of the running kernel under which it will not be packed.
         """
         size = max(1, self.depth * self.rhs.columns)
         steady, notes = [rhs.steady for _, rhs in self.pairs if rhs.steady is not None], self.scope.function.notes
@@ -508,9 +508,9 @@ class Product:
         return place, needed or V("true", "i1")
 
     def noted(self, steady: StridedArray, note: V, unless: V | None = None) -> V:
-        """Note that a block is packed now; returns whether it was not, by the note, what was packed last.
+        """Record that a block is packed now; returns whether it differs from the block recorded last.
 
-        A block that reaches past the edge of its array is a copy in the arena and changes: it is never noted.
+        A block that reaches past the edge of its array is a copy in the arena and changes: it is never recorded.
         """
         e = self.e
         key = e.value("i64", f"ptrtoint {steady.base} to i64")
@@ -525,9 +525,9 @@ class Product:
         return e.binary("xor", kept, V("true", "i1"))
 
     def pack(self, place: V) -> None:
-        """Compute the right operand into panels: for each piece of the depth, panel by panel, step by step.
+        """Pack the right operand into panels: for each k-block, panel by panel, step by step.
 
-        It is read some whole rows at a time: of one panel after the other, there would be a page for every few bytes.
+        It is read several whole rows at a time: read panel by panel, every few bytes would be on another page.
         """
         e = self.e
         if len(self.pairs) > 1:
@@ -551,7 +551,7 @@ class Product:
         """Pack steps of a k-block, from `top` below `bottom`, `size` at a time.
 
         Args:
-            begin: the step of the operand that the first one of the k-block is, if it is not the same one.
+            begin: the operand's step at the first step of the k-block; `piece.begin` by default.
         """
         e = self.e
         with e.loop(top, bottom, size) as step:
@@ -602,14 +602,14 @@ class Product:
     # The left operand.
 
     def left_room(self) -> StridedArray:
-        """The layout of a panel of the left operand: by rows, or by columns if it lies in memory that way."""
+        """The buffer for a panel of the left operand: by rows, or by columns if the operand is read by columns."""
         size = self.height * (self.steps + _APART)
         room = self.scope.arena.buffer(self.e, (size,), self.word)
         strides = (1, self.height) if self.lhs.transposed else (self.steps + _APART, 1)
         return StridedArray(room.base, strides, (self.height, self.steps), self.word)
 
     def panel_in_place(self, row: Int, height: int, piece: KBlock) -> StridedArray | None:
-        """Some rows of a left operand where they lie."""
+        """Some rows of a left operand, in place."""
         array = self.pairs[piece.first // self.lhs.columns][0].in_place  # type: ignore[operator]
         if array is None:
             return None
@@ -632,7 +632,7 @@ class Product:
                         value = lhs.transposed(e.add(row, r), e.add(k, step), width)
                         flipped.put(e, (e.add(step, place), r), value, width)
             return
-        # A number that is not known is one of whole vectors.
+        # An unknown count is a number of whole vectors.
         known = isinstance(count, int)
         for start, end, width in widths(count) if known else ((0, count, registers.LANES),):  # type: ignore[arg-type]
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
@@ -650,7 +650,7 @@ class Product:
         packs: bool,
         left: StridedArray | None = None,
     ) -> None:
-        """Add the product of a panel of rows, those laid out if no other is given, with all panels of columns."""
+        """Add the product of a panel of rows, by default the one laid out, with all panels of columns."""
         e, height, rows = self.e, target.shape[0], left or self.left
         starts = piece.starts if fresh else V("false", "i1")
         skipped = e.mul(e.sub(piece.begin, piece.first) if piece.begin is not piece.first else 0, rows.strides[1])
@@ -668,7 +668,7 @@ class Product:
                 e.line(f"call void @{name}({place}, {panel}, {sums}, {stride}, {e.index(piece.count)}, {starts}{more})")
 
     def unpacked(self, piece: KBlock, column: Int) -> str:
-        """The arguments of a micro-kernel that say where a right panel is that it packs."""
+        """The arguments of a micro-kernel for the unpacked rows of a right panel that it packs."""
         e, plain = self.e, self.rhs.plain
         if plain is None:
             return ""
@@ -676,11 +676,11 @@ class Product:
         return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
 
     def stream(self, area: PrefetchRange, done: Int, pace: Int) -> list[V]:
-        """The arguments of a micro-kernel that asks memory for a part of an area.
+        """The arguments of a micro-kernel that prefetches a part of a range.
 
         Args:
-            done: how many steps of micro-kernels have done so before.
-            pace: how many lines, in 1/65536, they ask for in each step, from either end.
+            done: the number of earlier micro-kernel steps that have prefetched from it.
+            pace: the lines, in 1/65536, that each step prefetches from either end.
         """
         e = self.e
         end = e.index(e.mul(area.lines, 65536))
@@ -714,7 +714,7 @@ class Product:
             found.append(self.stream(area, e.mul(panel, piece.count), pace))
         last = len(self.pairs) == 1 or piece.first == self.depth - self.lhs.columns
         if self.into is not None and last:
-            # Where the next panel's sums will be written.
+            # The memory that the next panel's sums will be written to.
             size = self.into.dtype.itemsize
             lines = max(1, self.rhs.columns * size // LINE_BYTES)
             start = self.into.address(e, (e.add(row, self.height), 0))
@@ -724,7 +724,7 @@ class Product:
         return found
 
     def prefetched_after(self, near: StridedArray, span: Range, piece: KBlock, panel: Int) -> list[V]:
-        """Prefetch the range after one of the right operand, of the same size: mostly what the next step multiplies."""
+        """Prefetch the range after a span of the right operand, of the same size: usually the span of the next step."""
         e, words = self.e, self.joined
         low, high = span
         count = e.sub(high, low)
@@ -736,13 +736,13 @@ class Product:
         return self.stream(area, before, words * lines * 32768 // max(1, panels * self.calls))
 
     def quotient(self, x: Int, y: Int) -> Int:
-        """A whole number of times that one is in the other."""
+        """The quotient of two integers, rounded down."""
         known = isinstance(x, int) and isinstance(y, int)
         return x // y if known else self.e.binary("udiv", self.e.index(x), self.e.index(y))  # type: ignore[operator]
 
     @property
     def calls(self) -> int:
-        """The panels of columns."""
+        """The number of panels of columns."""
         return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())
 
     def kernel(

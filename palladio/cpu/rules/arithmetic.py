@@ -71,7 +71,7 @@ def _sign(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def _divide(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
-    """Integers: by zero gives all bits set, and the least by -1 itself, where the machine would stop."""
+    """Integer division: by zero gives all bits set, and the least by -1 itself; the machine would trap on both."""
     x, y = values
     if dtypes.is_float(dtype):
         return e.binary("fdiv", x, y)
@@ -125,7 +125,7 @@ def _clamp(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def _power(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
-    """Integers by squaring, once for each bit of the exponent; to a negative power only 1 and -1 give other than 0."""
+    """Integers by squaring, once for each bit of the exponent; to a negative power, all but 1 and -1 give 0."""
     x, y = values
     if dtypes.is_float(dtype):
         return e.intrinsic("pow", x.type, x, y)

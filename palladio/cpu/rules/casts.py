@@ -56,7 +56,7 @@ def _convert(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]
 
 
 def _shortened(e: Emitter, x: V) -> V:
-    """Float32 rounded to bfloat16, none of them subnormal, which the instruction takes for 0."""
+    """Float32 rounded to bfloat16; none may be subnormal, since the instruction flushes those to 0."""
     if width_of(x.type) != 16:
         return converted(e, x, dtypes.FLOAT32, dtypes.BFLOAT16)
     return registers.from_memory(e, rounded_pairs(e, x), dtypes.BFLOAT16)
@@ -77,7 +77,7 @@ def _bitcast(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]
 
 
 def _of_another_width(scope: Scope, x: LazyArray, dtype: DType) -> LazyArray:
-    """The elements that lie in the same bytes: a new last axis of narrower ones, or those of the last one joined."""
+    """The same bytes as elements of another width: a new last axis of narrower ones, or the last axis joined."""
     old, new = x.dtype.itemsize, dtype.itemsize
     shape = (*x.shape, old // new) if new < old else x.shape[:-1]
     buffer = x.buffer

@@ -43,7 +43,7 @@ def _not(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def shift(op: str) -> Rule:
-    """A shift; by the width of the dtype or more, every bit goes, or becomes the sign."""
+    """A shift; by the width of the dtype or more, every bit becomes 0, or the sign."""
 
     def compute(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
         x, amount = values

@@ -45,7 +45,7 @@ class Home:
 
 
 def put_all(scope: Scope, homes: Sequence[Home], arrays: Sequence[LazyArray]) -> None:
-    """Write the next carries. One that reads the home of another, or its own in another order, is computed first."""
+    """Write the next carries. One that reads another's home, or its own in another order, is computed first."""
     memories = [home.memory for home in homes]
     ready = []
     for home, array in zip(homes, arrays, strict=True):
@@ -109,7 +109,7 @@ def _loop(
 
 
 def carried(scope: Scope, initial: Sequence[Binding]) -> list[Home]:
-    """Homes for what a loop carries, with the first values in them."""
+    """Homes for the carries of a loop, with their initial values."""
     homes = []
     for entry in initial:
         array = entry if isinstance(entry, LazyArray) else None

@@ -1,4 +1,4 @@
-"""Printing and checking on the CPU: Python does it, on copies of the values."""
+"""Printing and checking on the CPU, by Python, on copies of the values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palladio.types import dtypes
 
 
 def _ask(scope: Scope, op: Op, arrays: Sequence[LazyArray], params: dict[str, Any]) -> None:
-    """Have Python do an operation."""
+    """Have Python perform an operation."""
     e, function = scope.e, scope.function
     addresses: list[V] = []
     for array in arrays:
@@ -30,7 +30,7 @@ def _ask(scope: Scope, op: Op, arrays: Sequence[LazyArray], params: dict[str, An
 
 
 def _asks(op: Op) -> Rule:
-    """A rule that has Python do the operation."""
+    """A rule that has Python perform the operation."""
 
     def rule(scope: Scope, *arrays: LazyArray, **params: Any) -> Sequence[LazyArray]:
         _ask(scope, op, arrays, params)

@@ -1,4 +1,4 @@
-"""Shared by the families of element-by-element operations."""
+"""Functions that the families of element-by-element operations share."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from palladio.cpu.emit.scope import Rule, Scope
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
-# What an operation does to registers; the dtype is that of its inputs.
+# An operation on registers; the dtype is that of its inputs.
 Compute = Callable[..., V]
 
 
 def at(array: LazyArray, index: Sequence[Int], width: int) -> V:
-    """Elements of an operand: a scalar goes with every index."""
+    """Elements of an operand: a scalar is the same at every index."""
     return array.at(index if array.shape else (), width)
 
 
 def mapped(scope: Scope, dtype: DType, compute: Callable[..., V], *arrays: LazyArray) -> LazyArray:
-    """The array whose elements are computed from those of others at the same index; `compute` gets registers."""
+    """An array computed from the elements of others at the same index; `compute` gets registers."""
     shape = next((array.shape for array in arrays if array.shape), ())
 
     def element(index: Sequence[Int], width: int) -> V:
         return compute(*(at(array, index, width) for array in arrays))
 
     result = LazyArray(ArrayType(shape, dtype), element, merged(arrays))
-    # A scalar is computed where it stands: later it might be inside a loop.
+    # A scalar is computed immediately: its use might be inside a loop.
     return result if shape else scope.keep(result)
 
 

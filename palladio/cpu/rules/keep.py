@@ -1,4 +1,4 @@
-"""Arrays on the CPU of which the lowered forms say that they are kept in memory, or where they are zero."""
+"""Arrays on the CPU that the lowered forms mark as kept in memory, or as zero outside a range."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _tee(scope: Scope, x: LazyArray, *into: RefBinding) -> Sequence[LazyArray]:
 
 
 def _zero_outside(scope: Scope, x: LazyArray, first: LazyArray, last: LazyArray, *, axis: int) -> Sequence[LazyArray]:
-    """The array as it is: it has its zeros already."""
+    """The array itself: its zeros are already there."""
     return (replace(x, zero_ranges={**x.zero_ranges, axis: (first.at((), 1), last.at((), 1))}),)
 
 

@@ -1,7 +1,7 @@
 """Mathematical functions on the CPU.
 
 The common ones are polynomials on whole vectors (`vector_math`); the others are LLVM's intrinsics, which call the C
-library's functions lane by lane where the machine has no instruction.
+library's functions lane by lane if the machine has no instruction.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def in_narrow_vectors(function: Several, wide: Rule) -> Rule:
 
 
 def in_fused_vectors(function: Several, name: str) -> Rule:
-    """A function of whole vectors, which for float64 needs a host that multiplies and adds in one instruction."""
+    """A function of whole vectors, which for float64 needs a host with fused multiply-add."""
     vectors, lanes = in_vectors(function), in_narrow_vectors(function, intrinsic(name))
 
     def rule(scope: Scope, *arrays: LazyArray) -> Sequence[LazyArray]:

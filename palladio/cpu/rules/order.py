@@ -34,7 +34,7 @@ def _multiply(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def _log_add(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
-    """The greater plus log1p(exp(-difference)); equal ones, infinities among them, have no difference."""
+    """The greater plus log1p(exp(-difference)); the difference of equal values is 0, also of infinities."""
     x, y = values
     apart = e.binary("fsub", x, y)
     apart = e.select(e.compare("fcmp oeq", x, y), e.constant(0, x.type), apart)
@@ -49,15 +49,15 @@ SCANNED = 1024
 """Columns that are scanned together along another axis than the last: their totals stay in a first-level cache."""
 
 BESIDE = 4
-"""Lines that are scanned together along the last axis: each element of a line waits for the one before it."""
+"""Lines that are scanned together along the last axis: each element of a line depends on the one before it."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A scan of an array into another while it is emitted: each element combined with those before it.
+    """A scan of an array into another, while it is emitted: each element is combined with those before it.
 
     Fields:
-        start: what the first element is combined with.
+        start: the value that the first element is combined with.
         lanes: the widest vectors that `combine` takes.
     """
 
@@ -85,7 +85,7 @@ class Scan:
         return self.e.sub(self.x.shape[self.axis] - 1, step) if self.reverse else step
 
     def columns(self, scope: Scope, lead: Sequence[Int]) -> None:
-        """Scan matrices along another axis than the last, a row at a time, with the totals in memory."""
+        """Scan matrices along an axis other than the last, a row at a time, with the totals in memory."""
         e, extent, dtype = self.e, self.x.shape[-1], self.x.dtype
         narrow = dtypes.is_float(dtype) and dtype != dtypes.FLOAT64
         kept = scope.arena.buffer(e, (min(SCANNED, extent),), dtypes.FLOAT32 if narrow else dtype)
@@ -97,7 +97,7 @@ class Scan:
                     self.row(totals, _with(lead, self.axis, self.position(step)), first)
 
     def row(self, totals: StridedArray, lead: Sequence[Int], first: Int) -> None:
-        """Take some columns of a row to their totals."""
+        """Combine some columns of a row with their totals."""
         e = self.e
 
         def some(index: tuple[Int, ...], width: int) -> None:
@@ -144,7 +144,7 @@ def _scan(combine: arithmetic.Combine, start: object, lanes: int = registers.LAN
 
 
 def _position(greatest: bool) -> Rule:
-    """Vectors find the extreme first, and then the first place at which it, or a NaN, stands."""
+    """Find the extreme in vectors, and then the first position of it or of a NaN."""
     combine, start = (LARGER, dtypes.least) if greatest else (SMALLER, dtypes.greatest)
 
     def rule(scope: Scope, x: LazyArray, *, axis: int, dtype: DType) -> Sequence[LazyArray]:

@@ -28,7 +28,7 @@ def _product(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def _extreme(better: str, otherwise: Combine) -> Combine:
-    """The larger or smaller of numbers. Which of 0 and -0 is left does not matter, and asking would cost the most."""
+    """The larger or smaller of numbers. Either of 0 and -0 may be the result: the test would be the largest cost."""
 
     def combine(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
         if not dtypes.is_float(dtype):
@@ -51,13 +51,13 @@ _ALL_BITS = -1
 
 
 LEAST_ROW, MOST_ROW = 1 << 10, 1 << 13
-"""Bytes of results side by side that rows are combined with one after the other. More leave a first-level cache."""
+"""The least and the most bytes of results that rows are combined with in turn. More leave a first-level cache."""
 
 MANY_ROWS = 64
-"""Rows from which on they are combined so if their ends are no whole vectors."""
+"""The least number of rows that are combined so if their ends are not whole vectors."""
 
 CHAINS = 4
-"""Accumulators along the last axis: each waits for its own last result only, so several are faster than one."""
+"""Accumulators along the last axis: each depends only on its own last result, so several are faster than one."""
 
 
 def goes_in_rows(type: ArrayType, axes: Sequence[int]) -> bool:
@@ -72,8 +72,8 @@ def goes_in_rows(type: ArrayType, axes: Sequence[int]) -> bool:
 class Reducer:
     """Combines the elements of an array over some axes into a buffer.
 
-    `ordered`: NaNs are in no order. They are noted beside the accumulators, one comparison for two vectors, as looking
-    for them where two numbers are compared would cost more than that.
+    `ordered`: the result depends on the order of floats, in which NaNs are not. They are recorded beside the
+    accumulators with one comparison for two vectors: a test at each comparison of numbers would cost more.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Reducer:
         return not self.nans and goes_in_rows(self.x.type, self.axes)
 
     def in_rows(self, others: Sequence[Int]) -> None:
-        """Neighbouring results side by side, in memory: row after row is combined with all of them."""
+        """A row of results side by side, in memory: the rows of the operand are combined with all of them in turn."""
         e, (axis,) = self.e, self.axes
         pieces = [*widths(self.target.shape[-1])]
 
@@ -175,7 +175,7 @@ class Reducer:
                 self.note(self.e.compare("fcmp uno", pair[0], pair[-1]))
 
     def note(self, is_nan: V) -> None:
-        """Note that there were NaNs."""
+        """Record NaNs."""
         nan, type = self.nans[width_of(is_nan.type)], vector(registers.register(self.x.dtype), width_of(is_nan.type))
         seen = self.e.select(is_nan, self.e.constant(math.nan, type), self.held(nan, type))
         self.e.line(f"store {seen}, ptr {nan.text}")
@@ -198,9 +198,9 @@ class Reducer:
         return self.e.select(self.e.compare("fcmp uno", seen, seen), seen, total)
 
     def beside(self, others: Sequence[Int]) -> None:
-        """Neighbouring results side by side, several vectors of them: what is read together lies together."""
+        """Several vectors of neighbouring results side by side, so that reads are contiguous."""
         for start, end, lanes in widths(self.target.shape[-1]):
-            chains = 1 if self.nans else CHAINS  # NaNs are noted for one vector
+            chains = 1 if self.nans else CHAINS  # NaNs are recorded for one vector
             stride = lanes * chains
             middle = start + (end - start) // stride * stride
             if start < middle:
@@ -220,7 +220,7 @@ class Reducer:
             self.finish((*others, at), slot, lanes)
 
     def across(self, index: Sequence[Int], beside: Sequence[Reducer] = ()) -> None:
-        """One result from whole vectors along the last axis, and those of other reductions of arrays of this shape."""
+        """One result from whole vectors along the last axis, and that of other reductions of arrays of this shape."""
         reducers = (self, *beside)
         whole = [each.begin(1) for each in reducers]
         for start, end, lanes in widths(self.x.shape[self.axes[-1]]):
@@ -275,7 +275,7 @@ class Reducer:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A way to combine elements, and the value that they are combined with first.
+    """A way to combine elements, and its start value.
 
     Fields:
         ordered: whether floats are combined by their order, in which NaNs are not.
@@ -290,7 +290,7 @@ class Reduction:
         return Reducer(scope, x, axes, self.combine, self.start(x.dtype), self.looks_for_nans(x.dtype))
 
     def looks_for_nans(self, dtype: DType) -> bool:
-        """True if NaNs are noted beside the accumulators."""
+        """True if NaNs are recorded beside the accumulators."""
         return self.ordered and dtypes.is_float(dtype)
 
     def goes_in_rows(self, type: ArrayType, axes: Sequence[int]) -> bool:
@@ -304,7 +304,7 @@ def reduction(kind: Reduction) -> Rule:
     def rule(
         scope: Scope, x: LazyArray, *, axes: tuple[int, ...], accumulator_ilp: int | None = None
     ) -> Sequence[LazyArray]:
-        # The advice is for threads of a GPU: here the vectors of the processor say how many chains there are.
+        # The advice is for threads of a GPU: here the processor's vectors determine the number of chains.
         if not axes or not x.shape:
             return (x,)
         array = array_in(scope.e, kind.of(scope, x, axes).run())

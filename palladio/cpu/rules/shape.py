@@ -17,7 +17,7 @@ from palladio.types.views import row_major
 
 
 def rearranged(scope: Scope, array: LazyArray, shape: Shape, source: object, along: bool) -> LazyArray:
-    """The array whose element at an index is that of `array` at `source(index)`.
+    """An array whose element at an index is that of `array` at `source(index)`.
 
     Args:
         along: whether neighbours along the last axis of the result are neighbours along the last axis of the operand.
@@ -76,9 +76,9 @@ def _transpose(scope: Scope, x: LazyArray, *, permutation: tuple[int, ...]) -> S
 
 
 def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]:
-    """Axes of size 1 come and go for nothing, and rows that lie apart in memory are read there.
+    """Axes of size 1 are added and removed for free, and rows that are apart in memory are read in place.
 
-    Otherwise the elements must lie one after the other. A product is written to memory seen in its own shape.
+    Otherwise the elements must be contiguous. A product is written to memory viewed in the product's own shape.
     """
     if x.fill is not None:
         return (_written_as(scope, x, shape),)
@@ -113,7 +113,7 @@ def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]
 
 
 def _written_as(scope: Scope, x: LazyArray, shape: Shape) -> LazyArray:
-    """The array in another shape of an array that is computed as a whole."""
+    """An array that is computed as a whole, in another shape."""
 
     def fill(target: StridedArray) -> None:
         there = target.regrouped(x.shape)
@@ -161,7 +161,7 @@ def _reverse(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[L
 
 
 def _concatenate(scope: Scope, *arrays: LazyArray, axis: int) -> Sequence[LazyArray]:
-    """Written part by part into one buffer."""
+    """Write the parts into one buffer."""
     shape = list(arrays[0].shape)
     shape[axis] = sum(array.shape[axis] for array in arrays)
     target = scope.arena.buffer(scope.e, tuple(shape), arrays[0].dtype)
@@ -176,7 +176,7 @@ def _concatenate(scope: Scope, *arrays: LazyArray, axis: int) -> Sequence[LazyAr
 def _pad(
     scope: Scope, x: LazyArray, value: LazyArray, *, padding: tuple[tuple[int, int, int], ...]
 ) -> Sequence[LazyArray]:
-    """Filled with the value, and the elements that stay written to their places."""
+    """Fill with the value, and write the remaining elements to their places."""
     e = scope.e
     x, value = scope.keep(x), scope.keep(value)
     if not x.shape:
@@ -185,7 +185,7 @@ def _pad(
     for extent, (before, after, between) in zip(x.shape, padding, strict=True):
         step = between + 1
         size = before + extent + max(0, extent - 1) * between + after
-        # Element n goes to before + n * step; those that go to 0, …, size - 1 stay.
+        # Element n goes to before + n * step; those that go to 0, …, size - 1 remain.
         first = max(0, -(before // step))
         stop = max(first, min(extent, -((before - size) // step)))
         sizes.append(size)

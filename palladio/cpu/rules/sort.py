@@ -1,8 +1,8 @@
 """Sorting on the CPU.
 
 By one key of at most 32 bits, lines are sorted in vectors: each element becomes a 64-bit integer, its key above its
-place, so that equals stay in their order and all of these are different. 64 of them at a time are sorted in registers,
-by networks of minima and maxima; then sorted runs are merged, 16 elements in each step (Chhugani et al., "Efficient
+position, so that the sort is stable and all integers are different. 64 of them at a time are sorted in registers, by
+networks of minima and maxima; then sorted runs are merged, 16 elements in each step (Chhugani et al., "Efficient
 implementation of sorting on multi-core SIMD CPU architecture", VLDB 2008). Other keys are merged one by one.
 """
 
@@ -29,7 +29,7 @@ STEP = 2 * LANES
 """Elements that a step of a merge writes."""
 
 LAST = (1 << 63) - 1
-"""The word that is sorted after all elements: it fills up the last block."""
+"""The word that is sorted after all elements: it pads the last block."""
 
 NETWORK = (
     ((0, 2), (1, 3), (4, 6), (5, 7)),
@@ -45,9 +45,9 @@ NETWORK = (
 def _sort(
     scope: Scope, *operands: LazyArray, axis: int, num_keys: int, stable: bool, last: int | None = None
 ) -> Sequence[LazyArray]:
-    """The places along each line are sorted, in the order of equals, then the elements moved.
+    """The positions along each line are sorted, equal ones in their order, then the elements are moved.
 
-    Where only a few elements at the end are used, nothing is sorted but these.
+    If only a few elements at the end are used, only these are sorted.
     """
     if last is not None and num_keys == 1 and axis == len(operands[0].shape) - 1:
         return greatest(scope, operands, last)
@@ -73,7 +73,7 @@ def _with(index: Sequence[Int], axis: int, position: Int) -> tuple[Int, ...]:
 
 
 class OneByOne:
-    """The order of a line by several keys, or wide ones, by merging its places."""
+    """The order of a line by several keys, or wide ones, by merging its positions."""
 
     def __init__(self, scope: Scope, keys: Sequence[LazyArray], axis: int) -> None:
         self.scope = scope
@@ -98,7 +98,7 @@ class OneByOne:
         return self.e.convert("zext", self.orders[self.levels % 2].at(self.e, (place,), 1), "i64")
 
     def first(self, here: V, there: V, others: Sequence[Int]) -> V:
-        """True if the later element comes first: of equals, it does not."""
+        """True if the later element comes first, which it does not if they are equal."""
         e = self.e
         result: V = V("false", "i1")
         for key in reversed(self.keys):
@@ -111,7 +111,7 @@ class OneByOne:
 def _merge(
     scope: Scope, orders: Sequence[StridedArray], extent: int, level: V, later_first: Callable[[V, V], V]
 ) -> None:
-    """Merge each two neighbouring runs of `2**level` places: from the first order into the second, and back again."""
+    """Merge pairs of runs of `2**level` positions: from the first order into the second, at odd levels back."""
     e = scope.e
     odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
     bases = [orders[0].base, orders[1].base]
@@ -137,7 +137,7 @@ def _merge(
         e.store(middle, right, 8)
         with e.loop(start, end) as place:
             one, two = e.load("i64", left, 8), e.load("i64", right, 8)
-            # Only what is there may be compared, and of a run that is used up nothing is there.
+            # Only existing elements may be compared, and an exhausted run has none.
             some = e.compare("icmp slt", one, middle), e.compare("icmp slt", two, end)
             within = [e.select(has, at, e.index(start)) for has, at in zip(some, (one, two), strict=True)]
             origins = [order(at) for at in within]
@@ -159,7 +159,7 @@ class InVectors:
         self.extent = self.key.shape[axis]
         self.size = -(-self.extent // BLOCK) * BLOCK
         self.levels = (self.size // BLOCK - 1).bit_length()
-        # A step of a merge reads, and does not use, what comes after a run.
+        # A step of a merge reads elements after a run, without using them.
         self.runs = [scope.arena.buffer(self.e, (self.size + STEP,), dtypes.INT64) for _ in range(2)]
 
     def sort(self, others: tuple[Int, ...]) -> None:
@@ -180,7 +180,7 @@ class InVectors:
         return e.binary("and", self.runs[self.levels % 2].at(e, (place,), 1), V(str((1 << 32) - 1), "i64"))
 
     def read(self, others: tuple[Int, ...]) -> None:
-        """Write the elements of a line with their places, and fill up the last block."""
+        """Write the elements of a line with their positions, and pad the last block."""
         e, runs = self.e, self.runs[0]
         along = self.axis == len(self.key.shape) - 1
         for start, end, width in widths(self.extent) if along else [(0, self.extent, 1)]:
@@ -195,7 +195,7 @@ class InVectors:
             runs.put(e, (place,), V(str(LAST), "i64"), 1)
 
     def merge_level(self, level: V) -> None:
-        """Merge each two neighbouring runs of `BLOCK << level` elements, from the one buffer into the other."""
+        """Merge pairs of neighbouring runs of `BLOCK << level` elements, from one buffer into the other."""
         e, size = self.e, V(str(self.size), "i64")
         odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
         bases = [run.base for run in self.runs]
@@ -214,7 +214,7 @@ class InVectors:
             self.merge(before, after, e.index(start), middle, end)
 
     def merge(self, before: StridedArray, after: StridedArray, start: V, middle: V, end: V) -> None:
-        """Merge two runs: of the next elements of both, those of the run with the smaller head are taken in."""
+        """Merge two runs: each step takes the next elements of the run with the smaller head."""
         e = self.e
         one, two = (self.scope.function.slot("i64") for _ in range(2))
         held = [self.scope.function.slot(vector("i64", LANES)) for _ in range(2)]
@@ -226,7 +226,7 @@ class InVectors:
             places = left, right = e.load("i64", one, 8), e.load("i64", two, 8)
             some = e.compare("icmp slt", left, middle), e.compare("icmp slt", right, end)
             heads = [before.at(e, (at,), 1) for at in places]
-            # A run that is used up has no head; the other one is then taken, whatever is there.
+            # An exhausted run has no head; the other one is then taken, whatever its head.
             smaller = e.binary("or", e.compare("icmp slt", *heads), e.binary("xor", some[1], V("true", "i1")))
             takes = e.binary("and", smaller, some[0])
             origin = e.select(takes, left, right)
@@ -243,7 +243,7 @@ class InVectors:
 
 
 def _ordered(e: Emitter, dtype: DType, x: V) -> V:
-    """Signed integers of 32 bits in the order of some elements; those of NaN are the greatest, -0 is 0."""
+    """Signed integers of 32 bits in the order of some elements; those of NaN are the greatest, and -0 equals 0."""
     if not dtypes.is_float(dtype):
         wide = e.convert("sext" if dtypes.is_signed(dtype) else "zext", x, "i32")
         flips = dtype.itemsize == 4 and not dtypes.is_signed(dtype)
@@ -255,7 +255,7 @@ def _ordered(e: Emitter, dtype: DType, x: V) -> V:
 
 
 def sorted_block(e: Emitter, rows: Sequence[V]) -> list[V]:
-    """`LANES` vectors as one sorted run: lane by lane, then turned into runs, which are merged."""
+    """`LANES` vectors as one sorted run: sorted lane by lane, then transposed to runs, which are merged."""
     rows = list(rows)
     for x, y in (pair for stage in NETWORK for pair in stage):
         rows[x], rows[y] = compared(e, rows[x], rows[y])
@@ -271,13 +271,13 @@ def compared(e: Emitter, x: V, y: V) -> tuple[V, V]:
 
 
 def merged(e: Emitter, x: Sequence[V], y: Sequence[V]) -> list[V]:
-    """Two sorted runs of as many vectors each as one (Batcher's bitonic merge)."""
+    """Two sorted runs of equally many vectors as one run (Batcher's bitonic merge)."""
     flipped = [_shuffled(e, row, row, range(width_of(row.type) - 1, -1, -1)) for row in reversed(y)]
     return list(_ascending(e, [*x, *flipped]))
 
 
 def _ascending(e: Emitter, rows: Sequence[V]) -> Iterator[V]:
-    """A run that first ascends, then descends, as one that ascends."""
+    """A bitonic run, first ascending, then descending, as an ascending one."""
     half = len(rows) // 2
     if half:
         pairs = [compared(e, x, y) for x, y in zip(rows[:half], rows[half:], strict=True)]

@@ -13,7 +13,7 @@ from palladio.cpu.rules.elementwise import elementwise
 from palladio.cpu.rules.math import library
 from palladio.types.dtypes import DType
 
-# Giles, "Approximating the erfinv function" (2012), single precision: a start for what follows.
+# Giles, "Approximating the erfinv function" (2012), single precision: the start of the iteration.
 _ERF_INV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503)
 _ERF_INV_CENTRE += (-0.00417768164, 0.246640727, 1.50140941)
 _ERF_INV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613)
@@ -26,7 +26,7 @@ def _inverse_erf(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 def _inverse_erf_of(e: Emitter, given: V) -> V:
-    """Giles' approximation, made exact by three steps of Halley's method on erfc, which is accurate in the tail."""
+    """Giles' approximation, refined by three steps of Halley's method on erfc, which is accurate in the tail."""
 
     def number(value: float) -> V:
         return e.constant(value, "double")
@@ -66,7 +66,7 @@ def _inverse_erf_of(e: Emitter, given: V) -> V:
 
 
 def _next_after(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
-    """For the dtypes of two bytes: one more or less of the bits, which count away from zero."""
+    """For narrow dtypes: the bits plus or minus one, since they count away from zero."""
     x, y = values
     word = f"i{dtype.itemsize * 8}"
     bits = e.convert("bitcast", registers.to_memory(e, x, dtype), word)

@@ -1,7 +1,7 @@
-"""The greatest few of each line of an array, which need no sorting of the others: what becomes of `top_k`.
+"""`top_k`: the greatest few elements of each line of an array, without sorting the others.
 
-They stay in order in a short buffer. A few vectors of elements are compared with the least of them at once, and mostly
-none is greater.
+They are kept in order in a short buffer. A few vectors of elements at a time are compared with the least of them, and
+usually none is greater.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from palladio.types.dtypes import DType
 from palladio.types.views import row_major
 
 TOGETHER = 4
-"""Vectors that are compared before what they gave is looked at."""
+"""Vectors that are compared before the results are tested."""
 
 
 def is_nan(e: Emitter, x: V) -> V:
-    """Which lanes are NaN."""
+    """True in lanes that are NaN."""
     return e.compare("fcmp uno", x, x)
 
 
@@ -35,9 +35,9 @@ def precedes(e: Emitter, dtype: DType, x: V, y: V) -> V:
 
 
 def greatest(scope: Scope, operands: Sequence[LazyArray], count: int) -> Sequence[LazyArray]:
-    """The result of a sort along the last axis by the first array; of each line only the end is computed.
+    """The result of a sort along the last axis by the first array; only the end of each line is computed.
 
-    It is held turned around, so that turning it around costs nothing.
+    It is stored in reverse, so that reversing it costs nothing.
     """
     e, shape = scope.e, operands[0].shape
     extent = shape[-1]
@@ -56,10 +56,10 @@ def greatest(scope: Scope, operands: Sequence[LazyArray], count: int) -> Sequenc
 
 
 class Lines:
-    """Finds the greatest elements of a line, greatest first; of equals the first.
+    """Finds the greatest elements of a line, greatest first; of equal ones the first.
 
     Args:
-        arrays: what the elements are compared by, and what goes with them.
+        arrays: the keys, and the arrays whose elements move with them.
     """
 
     def __init__(self, scope: Scope, arrays: Sequence[LazyArray], count: int) -> None:
@@ -74,7 +74,7 @@ class Lines:
         self.bits = scope.function.slot("i64")
 
     def run(self, line: tuple[Int, ...], found: Sequence[StridedArray]) -> None:
-        """Write the greatest elements of a line, and what goes with them."""
+        """Write the greatest elements of a line, and the elements that move with them."""
         e, extent = self.e, self.key.shape[-1]
         with e.loop(0, self.count) as place:
             self.insert(self.key.at((*line, place), 1), place, place)
@@ -92,12 +92,12 @@ class Lines:
         self.scope.function.poll(extent)
 
     def greater(self, value: V, width: int) -> V:
-        """Which elements are greater than the least that is held."""
+        """True for elements that are greater than the least one kept."""
         least = self.values.at(self.e, (self.count - 1,), 1)
         return precedes(self.e, self.key.dtype, self.e.splat(least, width), value)
 
     def look_through(self, line: tuple[Int, ...], place: Int, width: int, vectors: int) -> None:
-        """Take what is greater among the elements of some vectors."""
+        """Insert the greater elements of some vectors."""
         e = self.e
         bits: V | None = None
         for n in range(vectors):
@@ -129,7 +129,7 @@ class Lines:
         return self.e.value("i64", f"call i64 @llvm.cttz.i64({bits}, i1 true)")
 
     def insert(self, value: V, place: Int, hole: Int) -> None:
-        """Put an element where it belongs: those that are less move towards the hole after them."""
+        """Insert an element in order: lesser ones move towards the hole after them."""
         e = self.e
         again, some, move, done = (e.fresh(name) for name in ("again", "some", "move", "done"))
         e.store(e.index(hole), self.hole, 8)

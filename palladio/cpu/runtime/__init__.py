@@ -1,1 +1,1 @@
-"""Below compiled code: the processor, machine code and its store, memory that is used again, workers, callbacks."""
+"""The runtime of compiled code: the processor, machine code and its store, recycled memory, workers, callbacks."""

@@ -1,4 +1,4 @@
-"""The sizes of the host's data caches, as Linux tells them."""
+"""The sizes of the host's data caches, as Linux reports them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 _FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 ASSUMED = (32 << 10, 1 << 20, 8 << 20)
-"""Bytes of the first, second and last level where the system does not tell: those of a common server core."""
+"""Bytes of the first, second and last level if the system does not report them: those of a common server core."""
 
 
 @functools.cache
 def cache_bytes(folder: Path = _FOLDER) -> tuple[int, int, int]:
     """The bytes of the first, the second and the last level of data cache that the first core reaches.
 
-    A last level shared by several cores counts whole. A level that the system does not tell is one of `ASSUMED`.
+    A last level shared by several cores counts whole. A level that the system does not report is the one of `ASSUMED`.
     """
     found: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):

@@ -1,7 +1,7 @@
 """Callbacks from a compiled kernel to Python: printing, checking, and polling for interrupts.
 
-A kernel calls one function, which no other running kernel has, with the address of a table: the number of what is
-asked, or `POLL`, then the addresses of the values. An exception is kept, and the kernel returns at once.
+A kernel calls one function, which no other running kernel shares, with the address of a table: the number of the
+callback, or `POLL`, then the addresses of the values. An exception is kept, and the kernel returns immediately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from palladio.ir.core import Op
 from palladio.types.types import ArrayType
 
 POLL = -1
-"""Asked by kernels that take long. On the way here Python runs the handlers of signals, if this is the main thread."""
+"""Sent by long-running kernels. On entry Python runs pending signal handlers, if this is the main thread."""
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 WORD = ctypes.sizeof(ctypes.c_int64)
@@ -31,7 +31,7 @@ class Stopped(BaseException):
 
 @dataclass(frozen=True)
 class Callback:
-    """An operation that Python does on values of the kernel."""
+    """An operation that Python performs on values of the kernel."""
 
     op: Op
     types: Sequence[ArrayType]
@@ -39,7 +39,7 @@ class Callback:
     location: Location | None
 
     def run(self, table: int) -> None:
-        """Do it on the values at the addresses in a table."""
+        """Perform it on the values at the addresses in a table."""
         addresses = (ctypes.c_int64 * len(self.types)).from_address(table)
         values = [_value(address, type) for address, type in zip(addresses, self.types, strict=True)]
         with attach(self.location, f"running {self.op.name}"):
@@ -53,20 +53,20 @@ def _value(address: int, type: ArrayType) -> Any:
 
 
 class Responder:
-    """A function that a kernel calls, of one kernel at a time: what answers may call another kernel.
+    """A function that one kernel at a time calls: a callback may itself call another kernel.
 
     Fields:
-        address: where it is.
-        callbacks: what the running kernel may ask for.
+        address: the address of the function.
+        callbacks: the callbacks of the running kernel.
         failed: not empty when another thread of the call has failed.
-        error: what the last call that returned not 0 raised.
+        error: the exception of the last call that did not return 0.
     """
 
     def __init__(self) -> None:
         self.callbacks: Sequence[Callback] = ()
         self.failed: Sequence[BaseException] = ()
         self.error: BaseException | None = None
-        # A generator resumes inside its `try`, where what the handler of a signal raises is caught; a function begins
+        # A generator resumes inside its `try`, which catches the exceptions of signal handlers; a function begins
         # outside of it.
         answering = self._answer()
         next(answering)
@@ -75,7 +75,7 @@ class Responder:
 
     @staticmethod
     def take(callbacks: Sequence[Callback], failed: Sequence[BaseException]) -> Responder:
-        """A responder that no other kernel has."""
+        """A responder that no other kernel uses."""
         try:
             taken = _IDLE.pop()
         except IndexError:
@@ -84,7 +84,7 @@ class Responder:
         return taken
 
     def give(self) -> None:
-        """Give it back."""
+        """Make the responder available to other kernels."""
         self.callbacks, self.failed, self.error = (), (), None
         _IDLE.append(self)
 
@@ -92,7 +92,7 @@ class Responder:
         answer = 0
         while True:
             try:
-                while True:  # a signal is handled where a loop begins again too: in the outer `try`
+                while True:  # signals are handled at the end of an iteration too: in the outer `try`
                     try:
                         table = yield answer
                         answer = 0

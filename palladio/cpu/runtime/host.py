@@ -1,4 +1,4 @@
-"""The processor that kernels are compiled for: the one place that knows what it can do.
+"""The processor that kernels are compiled for: the only module that knows its features.
 
 `PALLADIO_CPU` restricts it. The restricted kinds are those of the x86-64 psABI (v2, v3, v4), whatever the processor is
 called, so that a kernel compiled for one of them is the same kernel on every machine.
@@ -23,18 +23,18 @@ class Processor:
     """A processor.
 
     Fields:
-        triple, cpu, features: as LLVM calls it and what it has.
+        triple, cpu, features: its names and features, as LLVM writes them.
         vector_bytes: the bytes of a vector register.
-        vectors: how many vector registers there are.
+        vectors: the number of vector registers.
         fuses: multiplies and adds in one instruction, rounded once.
         converts_halves: converts between float16 and float32.
         scales: multiplies float32 by powers of two, with VSCALEFPS.
         multiplies_pairs: multiplies pairs of bfloat16 and sums them in float32, with VDPBF16PS.
         multiplies_quads: multiplies four uint8 by four int8 and sums them in int32, with VPDPBUSD.
-        streamed_bytes: calls whose arrays are of this size together write past the caches, where little of the first
-            ones would be left in the end.
-        fetched_bytes: the largest blocks that are fetched while those before them are worked on: a second-level cache
-            holds two.
+        streamed_bytes: the total size of a call's arrays from which it writes past the caches: little of the first ones
+            would still be cached at the end.
+        fetched_bytes: the size of the largest blocks that are prefetched during the work on those before them: a
+            second-level cache holds two.
     """
 
     triple: str
@@ -70,12 +70,12 @@ class Processor:
 
     @property
     def sums(self) -> tuple[int, int]:
-        """The rows, and the bytes of each row, of sums that its registers hold beside what is multiplied."""
+        """The rows, and the bytes of each row, of sums that its registers hold beside the factors."""
         if self.vector_bytes == 64:
             return 14, 128  # 28 of 32 registers
         if self.vectors * self.vector_bytes >= 512:
             return 6, 64  # 12 of 16, or 24 of 32
-        return 2, 64  # 8 of 16: what is multiplied takes others, as it is added by another instruction
+        return 2, 64  # 8 of 16: the products take registers too, as another instruction adds them
 
 
 _V2 = frozenset({"sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16"})
@@ -88,7 +88,7 @@ _X86 = {
     "avx512": ("x86-64-v4", "", _V4),
     "avx512bf16": ("x86-64-v4", "+avx512bf16", _V4 | {"avx512bf16"}),
 }
-"""Instruction set -> LLVM's processor, features beside its own, and all that it needs."""
+"""Instruction set -> LLVM's processor, features in addition to the processor's, and all required features."""
 
 
 def restricted(native: Processor, has: frozenset[str], instructions: str) -> Processor:

@@ -1,8 +1,8 @@
-"""From LLVM text to machine code, kept on disk so that no process compiles what another has compiled.
+"""From LLVM text to machine code, kept on disk so that processes share it.
 
-Code is keyed by all that it follows from: the text, the processor that it is for, the version of LLVM, and what LLVM is
-asked to do. The text says all that this version of Palladio has to say about a kernel; another version that writes
-another text finds nothing, one that writes the same text may as well use the same code.
+Code is keyed by everything that determines it: the text, the target processor, and the version and options of LLVM.
+Palladio's version is not in the key: a version that writes another text finds no entry, and one that writes the same
+text can use the same code.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from palladio.cpu.runtime.host import Processor
 
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
-    # LLVM has locks too, which a forked process would find taken for ever by a thread that it does not have.
+    # LLVM has locks too: a forked process would find them held for ever by a thread that it does not have.
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 _LEVEL = 2
 _TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unrolling": False}
-"""Vectors and unrolling are the lowering's own work."""
+"""The lowering vectorises and unrolls itself."""
 
 
 _OPTION = "-dag-maps-huge-region=200"
-"""Accesses of a straight line of code beyond which LLVM's schedulers compare them with a few others only, not with all:
-kernels with hundreds of unrolled accesses took quadratic time. Its own limit is 1000."""
+"""Memory accesses in straight-line code beyond which LLVM's schedulers compare each with only a few others, not all:
+kernels with hundreds of unrolled accesses took quadratic time. LLVM's default is 1000."""
 
 
 @functools.cache
@@ -61,11 +61,11 @@ def _key(text: str, processor: Processor) -> str:
 
 
 _dead: deque[Any] = deque()
-"""Execution engines that are no longer used. The next compilation frees them, where no interrupt comes."""
+"""Execution engines that are no longer used. The next compilation frees them, where no interrupt can occur."""
 
 
 class _Owner:
-    """An object with a destructor of C."""
+    """An object whose destructor is a C function."""
 
     __slots__ = ("__del__",)
 
@@ -76,7 +76,7 @@ class MachineCode:
     def __init__(self, text: str, signature: Callable[[int], Any]) -> None:
         self.text = text
         self.processor = host.current()
-        # The lock around each function of llvmlite stays taken where an interrupt comes at a wrong moment.
+        # llvmlite's lock around each of its functions would stay held after an interrupt at the wrong moment.
         uninterrupted(functools.partial(self._make_alone, signature))
 
     def _make_alone(self, signature: Callable[[int], Any]) -> None:
@@ -89,7 +89,7 @@ class MachineCode:
                 HOLDING.count -= 1
 
     def _make(self, signature: Callable[[int], Any]) -> None:
-        """Compile, or find what another process has compiled. What LLVM makes on the way is gone in the end."""
+        """Compile, or load code that another process has compiled. LLVM's intermediate objects are freed at the end."""
         code, self.compiled_here = object_store.compiled_once(_key(self.text, self.processor), self._code)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -118,7 +118,7 @@ def assembly(text: str, processor: Processor) -> str:
 
 
 def _optimised(text: str, machine: Any) -> Any:
-    """The module, through LLVM's passes."""
+    """The module after LLVM's passes."""
     module = llvm.parse_assembly(text)
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=_LEVEL)

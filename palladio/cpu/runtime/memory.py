@@ -1,4 +1,4 @@
-"""Memory that is used again: large outputs whose last reader is gone, and what threads work in.
+"""Recycled memory: large outputs that are no longer referenced, and the arenas of threads.
 
 Fresh pages cost more than many kernels: the system clears each when it is first touched.
 """
@@ -19,7 +19,7 @@ from palladio.base import knobs
 from palladio.types.types import ArrayType
 
 LEAST_BYTES = 1 << 18
-"""Smaller arrays come from NumPy, whose allocator uses memory of that size again itself."""
+"""Smaller arrays come from NumPy, whose allocator recycles memory of that size itself."""
 
 LEAST_KEPT_BYTES = 1 << 28
 """Bytes of unused memory that the process keeps on any machine."""
@@ -28,10 +28,10 @@ KEPT_SHARE = 16
 """The divisor of the machine's memory for what the process keeps."""
 
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files in which Linux tells a container how many bytes it has, of both versions of control groups."""
+"""Files with the memory limit of a Linux container, for both versions of control groups."""
 
 KEPT_SIZES = 64
-"""Of how many sizes blocks are kept, at most."""
+"""The number of block sizes that are kept, at most."""
 
 ALIGNMENT = 64
 
@@ -42,12 +42,12 @@ Array = np.ndarray[Any, Any]
 
 @functools.cache
 def memory_bytes() -> int:
-    """The memory of this machine or container; 0 if the system does not tell."""
+    """The memory of this machine or container; 0 if it is unknown."""
     found = []
     with contextlib.suppress(AttributeError, ValueError, OSError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for name in LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+        with contextlib.suppress(OSError, ValueError):  # "max" is not a number: no limit
             found.append(int(Path(name).read_text()))
     return max(0, min(found, default=0))
 
@@ -59,10 +59,10 @@ def kept_bytes() -> int:
 
 
 def aligned(size: int) -> Array:
-    """`u8[size]` from the middle of a page on.
+    """`u8[size]` that begins in the middle of a page.
 
-    Large arrays of others begin near the beginning of one. Processors hold back a load whose place in its page is that
-    of a store under way: to go through two arrays, one of them a line after the other there, takes twice the time.
+    Large arrays of other allocators begin near the beginning of a page. Processors delay a load with the same offset in
+    its page as a store in flight: passes through two arrays whose offsets differ by a cache line take twice the time.
     """
     whole = np.empty(size + PAGE_BYTES, np.uint8)
     start = (PAGE_BYTES // 2 - whole.ctypes.data) % PAGE_BYTES
@@ -70,19 +70,19 @@ def aligned(size: int) -> Array:
 
 
 def size_class(size: int) -> int:
-    """The bytes of the blocks that hold some bytes, if blocks have four sizes up to each power of two."""
+    """The size of the blocks for a number of bytes; there are four block sizes for each power of two."""
     step = max(1, (1 << (size - 1).bit_length()) // 8)
     return -(-size // step) * step
 
 
 class Pool:
-    """Blocks of memory by size; those of the sizes least recently asked for make room for others.
+    """Blocks of memory by size; those of the least recently used sizes are evicted first.
 
-    It has no lock, which an interrupt, a destructor or a fork could meet taken: to keep a block and to hand it out are
-    each one step of C.
+    It has no lock, since an interrupt, a destructor or a fork could find one held: keeping a block and handing it out
+    are each one step of C.
 
     Args:
-        limit: gives the unused memory that is kept, at most, as of the last call.
+        limit: returns the bytes of unused memory that are kept, at most.
     """
 
     def __init__(self, limit: Callable[[], int] = kept_bytes) -> None:
@@ -95,14 +95,14 @@ class Pool:
         return sum(size * len(blocks) for size, blocks in self.sizes())
 
     def sizes(self) -> list[tuple[int, deque[Array]]]:
-        """The sizes with their free blocks, the least recently asked for first."""
+        """The sizes with their free blocks, the least recently used first."""
         try:
             return list(self.free.items())
         except RuntimeError:  # a destructor has called a kernel meanwhile
             return []
 
     def blocks(self, size: int) -> deque[Array]:
-        """The free blocks of a size; what is put there is kept."""
+        """The free blocks of a size, to take from and to append to."""
         try:
             self.free.move_to_end(size)
             return self.free[size]
@@ -110,7 +110,7 @@ class Pool:
             return self.free.setdefault(size, deque(maxlen=self.limit() // max(1, size)))
 
     def take(self, size: int) -> Array:
-        """A block, used before or not."""
+        """A block, recycled or fresh."""
         try:
             return self.blocks(size).pop()
         except IndexError:
@@ -119,8 +119,8 @@ class Pool:
     def take_fitting(self, size: int) -> Array:
         """A block of a size or more: a free one of up to about twice the size, or else a fresh one.
 
-        Results differ in size where the number of their rows does. Pages that are there already cost nothing, fresh
-        ones more than many kernels.
+        Results differ in size if their numbers of rows do. Pages that have been touched cost nothing, fresh ones more
+        than many kernels.
         """
         own = larger = size_class(size)
         while larger <= 2 * own:
@@ -131,11 +131,11 @@ class Pool:
         return aligned(own)
 
     def give(self, block: Array) -> None:
-        """A block that is no longer used."""
+        """Return a block to the pool."""
         self.blocks(block.nbytes).append(block)
 
     def trim(self) -> None:
-        """Let go of what is more than is to be kept."""
+        """Free the memory beyond the limit."""
         excess = self.kept - self.limit()
         for size, blocks in self.sizes():
             if excess <= 0 and len(self.free) <= KEPT_SIZES:
@@ -149,9 +149,9 @@ class Pool:
 
 
 class Lease:
-    """A block of the pool's memory as long as arrays look at it: they refer to this object, and it gives it back.
+    """A block of the pool for the life of the arrays in it: they refer to this object, whose destructor returns it.
 
-    The destructor is a function of C. Python would drop what the handler of a signal raises in one of its own.
+    The destructor is a C function. Python would drop an exception that a signal handler raises in a Python destructor.
     """
 
     __slots__ = ("__array_interface__", "__del__")
@@ -166,7 +166,7 @@ POOL = Pool()
 
 
 def of_own_dtype(array: Array, value: Any) -> tuple[Array, Any]:
-    """An array and a value for it, the same bits in a dtype of NumPy itself: others are filled many times as slowly."""
+    """An array and a value for it, the same bits in a dtype of NumPy itself: filling others takes many times longer."""
     if array.dtype.kind != "V":
         return array, value
     kind = np.dtype(f"u{array.dtype.itemsize}")
@@ -180,7 +180,7 @@ def fill(array: Array, value: Any) -> None:
 
 
 def output(type: ArrayType) -> Array:
-    """An array for a result, of any elements."""
+    """An array for a result, with arbitrary elements."""
     size = type.size * type.dtype.itemsize
     if size < LEAST_BYTES:
         return np.empty(type.shape, type.dtype)

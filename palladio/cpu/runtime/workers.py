@@ -1,18 +1,18 @@
 """The worker threads of compiled calls.
 
-There is one pool for the process. It grows to what the largest call has asked for, and its threads wait for the next
-call: starting one costs more than many kernels. On Linux they keep off the core that the caller is on: a thread that
-wakes beside a busy caller may stay there, waiting for its turn, while another core has nothing to do.
+There is one pool for the process. It grows to the size that the largest call needs, and its threads wait for the next
+call: starting one costs more than many kernels. On Linux they avoid the caller's core: a thread that wakes there may
+stay queued after the busy caller while another core is idle.
 
-Python raises what a signal handler raises, `KeyboardInterrupt` above all, between any two instructions of the main
-thread, those of an `except` and a `finally` too. So nothing here relies on a sequence of two steps:
+Python raises the exceptions of signal handlers, above all `KeyboardInterrupt`, between any two instructions of the main
+thread, also inside `except` and `finally`. So nothing here relies on a sequence of two steps:
 
-* A helper enters a job through a gate, an `RLock` of its own, and holds it until it has left. The caller closes the
-  gate by taking it, which waits for a helper inside and keeps out one that comes late. It may be closed any number of
-  times, so that every level of a nested `finally` closes it again.
-* What a helper writes to belongs to the job that it refers to. Should an interrupt in the very handler of another one
-  get past all levels, a helper still writes to memory that is given to no other.
-* The queue, the locks and the lists are those of C, which do not stop halfway.
+* A helper enters a job through its own gate, an `RLock`, and holds it until it leaves. The caller closes the gate by
+  taking it, which waits for a helper inside and keeps out a late one. A gate may be closed any number of times, so that
+  every level of a nested `finally` closes it again.
+* A helper writes only to memory of its job, which it refers to. Even if an interrupt inside the handler of another one
+  gets past all levels, that memory is not given to any other call.
+* The queue, the locks and the lists are implemented in C: their operations do not stop halfway.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from palladio.base.signals import start_thread
 from palladio.cpu.runtime.memory import POOL
 
 TURNS = 16
-"""The number of times that a worker comes back for more tasks: all end together, interrupts are seen soon."""
+"""The number of times that a worker takes tasks in a call: all end together, and interrupts are noticed soon."""
 
 BRIEF_S, NAP_S = 2e-3, 5e-6
 """The time for which a caller polls whether its helpers have ended, and its sleep between two polls."""
@@ -48,7 +48,7 @@ BACKLOG = 32
 """Requests in the queue for each thread, at most."""
 
 REFUSED_S = 1.0
-"""The time for which no worker is asked of a system that has refused one."""
+"""The time for which no thread is started after the system has refused one."""
 
 FLOATING_POINT_BYTES = 64
 """More than the C library's `fenv_t` takes on any processor."""
@@ -64,22 +64,22 @@ def run_tasks(
     failed: list[BaseException] | None = None,
     memory: int = 0,
 ) -> float:
-    """Run the tasks below a number, each once, by as many threads, each taking the next ones when it is free.
+    """Run a number of tasks, each once, on at most `workers` threads; each takes the next tasks when it is free.
 
-    An exception in any of them, an interrupt of the caller among them, stops all after the tasks that they are at. None
-    is left running when this returns. Where the system has fewer threads to give, these do all the work.
+    An exception in any of them, also an interrupt of the caller, stops all after their current tasks. None is still
+    running when this returns. If the system provides fewer threads, these do all the work.
 
     Args:
-        start: called in each thread with memory of its own; gives what runs the tasks from one number below another.
-            It refers to all arrays that the tasks use.
-        failed: gets the exceptions, so that a task can end early.
+        start: called in each thread with its private memory; returns the function that runs a range of tasks, which
+            refers to all arrays that the tasks use.
+        failed: the list that receives the exceptions, so that a task can end early.
         memory: the bytes that each thread works in.
 
     Returns:
         The seconds of processor time that the work took, of all threads together.
 
     Raises:
-        PalladioError: in a process that was forked meanwhile, by the handler of a signal, and lacks the helpers.
+        PalladioError: in a process that a signal handler has forked during the call, which lacks the helpers.
     """
     job = _Job(tasks, max(1, min(workers, tasks)), start, [] if failed is None else failed, memory)
     try:
@@ -91,14 +91,14 @@ def run_tasks(
         finally:
             job.close()
     finally:
-        job.close()  # an interrupt may have come where the first one had not begun
+        job.close()  # an interrupt may have arrived before the first one began
     if job.failed:
         raise job.failed[0]
     return sum(job.busy)
 
 
 class _Job:
-    """The tasks of one call, and the gates through which helpers come to it."""
+    """The tasks of one call, and the gates through which helpers enter it."""
 
     def __init__(
         self, tasks: int, workers: int, start: Callable[[Array], Work], failed: list[BaseException], memory: int
@@ -117,7 +117,7 @@ class _Job:
         self.closed = False
 
     def ask(self) -> None:
-        """Ask helpers to come."""
+        """Request helpers."""
         if self.workers > 1:
             self.helpers.ask(self, self.workers - 1)
 
@@ -156,18 +156,18 @@ class _Job:
             POOL.give(memory)
 
     def close(self) -> None:
-        """Keep out helpers that come late, and wait for those inside. An interrupt stops them, and not the waiting."""
+        """Keep out late helpers, and wait for those inside. An interrupt stops the helpers, but not the wait."""
         while not self.closed:
             try:
                 for gate in self.gates:
                     self.shut(gate)
-                self.start = None  # what is still in the queue keeps no array alive
+                self.start = None  # requests that are still in the queue keep no array alive
                 self.closed = True
             except BaseException as error:
                 self.failed.append(error)
 
     def shut(self, gate: Any) -> None:
-        """Take a gate. Mostly a helper leaves at about the same time, long before a sleeping caller would wake."""
+        """Take a gate. It polls first: most helpers leave soon, long before a sleeping caller would wake."""
         until = time.perf_counter() + BRIEF_S
         while not gate.acquire(blocking=False):
             if time.perf_counter() < until:
@@ -188,7 +188,7 @@ class Helpers:
     """A pool of threads that help callers.
 
     Args:
-        core: gives the core that the calling thread is on.
+        core: returns the core of the calling thread.
     """
 
     def __init__(self, core: Callable[[], int | None]) -> None:
@@ -202,19 +202,19 @@ class Helpers:
         """The cores that the workers may run on."""
 
     def ask(self, job: Any, count: int) -> None:
-        """Ask some threads, fewer if there are no more, to help with a job."""
+        """Request the help of some threads with a job, of fewer if there are no more."""
         self.place(count)
         if self.size < count:
             self.grow(count)
         environment = _floating_point()
-        # Some requests of earlier calls may be there still, too late. They must not pile up while all are busy.
+        # Stale requests of earlier calls may still be queued. They must not pile up while all threads are busy.
         for _ in range(min(count, self.size, BACKLOG * self.size - self.queue.qsize())):
             self.queue.put((job, job.gate(), self.cores, environment))
 
     def place(self, count: int) -> None:
-        """Keep the threads on the cores that the caller may use now, off the one that it is on."""
+        """Restrict the threads to the cores that the caller may use now, except its own."""
         cores = knobs.allowed_cores()
-        if count < len(cores):  # more threads than cores need each of them, the caller's as well
+        if count < len(cores):  # as many helpers as cores need the caller's core too
             cores -= {self.core()}
         if cores != self.cores:
             self.cores = cores
@@ -222,7 +222,7 @@ class Helpers:
                 _keep_on(thread, cores)
 
     def grow(self, count: int) -> None:
-        """Have this many threads, if the system gives them."""
+        """Start threads until there are `count`, if the system provides them."""
         with self.growing:
             while self.size < count and time.perf_counter() - self.refused >= REFUSED_S:
                 try:
@@ -233,7 +233,7 @@ class Helpers:
                 self.size += 1
 
     def serve(self) -> None:
-        """Help with one job after the other: what a thread does until the process ends."""
+        """The main loop of a worker: help with one job after the other until the process ends."""
         thread = threading.get_native_id()
         self.ids.append(thread)
         placed = None
@@ -249,19 +249,19 @@ class Helpers:
 
 def _keep_on(thread: int, cores: frozenset[int]) -> None:
     if cores:
-        # Where it is not allowed, or the thread is gone, nothing is lost but time.
+        # If it is not allowed, or the thread has ended, only time is lost.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(thread, cores)
 
 
 def _function(name: str) -> Any:
-    """A function of the C library, called without letting other threads run; None where there is none."""
+    """A function of the C library, called without releasing the GIL; None if there is none."""
     return getattr(ctypes.PyDLL(None), name, None) if os.name == "posix" else None
 
 
 @functools.cache
 def _asks_core() -> Callable[[], int | None]:
-    """Asks on which core the calling thread is, as far as the system tells."""
+    """A function that returns the core of the calling thread, or None if it is unknown."""
     return (_function("sched_getcpu") if sys.platform == "linux" else None) or (lambda: None)
 
 
@@ -277,13 +277,13 @@ def _floating_point() -> Any:
 
 
 def _set_floating_point(environment: Any) -> None:
-    """Compute as another thread does, so that results do not depend on which thread computes them."""
+    """Set this thread's floating-point environment, so that results do not depend on the thread that computes them."""
     if _GET_FLOATING_POINT and _SET_FLOATING_POINT:
         _SET_FLOATING_POINT(environment)
 
 
 def _begin_anew() -> None:
-    """A forked process has none of the threads that its parent had."""
+    """Begin with an empty pool: a forked process has none of its parent's threads."""
     global _HELPERS
     _HELPERS = Helpers(_asks_core())
 
