@@ -53,7 +53,7 @@ def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
 
 
 def _is_small(eqn: Eqn) -> bool:
-    """True if an equation computes small arrays from small arrays by an array function, and nothing besides."""
+    """True if an equation computes small arrays from small arrays, without control flow or effects."""
     types = [*eqn.input_types, *(var.type for var in eqn.outputs)]
     plain = not eqn.op.control and not eqn.effects and eqn.op is not sort  # its code is long for little gain
     return plain and all(isinstance(type, ArrayType) and type.size <= SMALL for type in types)

@@ -82,7 +82,7 @@ class Chain:
     Args:
         types: of the results.
         inputs: their number.
-        between: a stand-in for each intermediate array.
+        between: a template for each intermediate array.
     """
 
     def __init__(

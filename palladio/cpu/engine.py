@@ -150,7 +150,7 @@ def fill_unmarked(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequenc
         if not each.size:  # an output of no elements
             continue
         counts = list(each.counts)
-        if each.axis is not None:  # as many blocks of one row
+        if each.axis is not None:  # marks of rows: each row is a block
             found = np.moveaxis(found, -1, each.axis + 1)
             counts[each.axis] *= each.rows
         output, value = of_own_dtype(outputs[target], dtypes.uninitialized(outputs[target].dtype))

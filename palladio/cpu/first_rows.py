@@ -1,4 +1,4 @@
-"""The first rows of the arrays of a compiled kernel whose tasks go through them block by block.
+"""Calls of a compiled kernel on fewer rows, if its tasks go through the rows block by block.
 
 A function that is staged for many rows and called with fewer gives the first rows of its result for arrays padded with
 zeros. A kernel that reads and writes the i-th block of rows only in the tasks of index i needs no padded copies: it

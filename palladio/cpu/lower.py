@@ -84,7 +84,8 @@ def rows_are_checked(block: BlockMap, view: BlockView) -> bool:
 
 
 STREAMED_PART = 4
-"""Outputs of at least `streamed_bytes / STREAMED_PART` are written past the caches, if all arrays reach `streamed_bytes`."""
+"""The divisor of `streamed_bytes` for the size of the smallest output that is written past the caches, in a call whose
+arrays together reach `streamed_bytes`."""
 
 LONG = frozenset({Work.REDUCTION, Work.TRANSCENDENTAL})
 """Work that makes a separate pass through a block, or computes for longer than the latency of memory."""

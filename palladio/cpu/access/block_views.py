@@ -41,7 +41,7 @@ def first_element(scope: Scope, block: BlockMap, array: StridedArray, indices: S
 
 
 class DenseBlock:
-    """One block at one grid point: a view of its array, or a copy where it reaches past the edge."""
+    """One block at one grid point: a view of its array, or a copy if it reaches past the edge."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 from palladio.types.views import Coordinate, View, whole
 
-# Conditions under which an element is inside, each with the value that is read where it fails.
+# Conditions under which an element is inside, each with the value that is read if it fails.
 Conditions = list[tuple[V, object, DType]]
 Combine = Callable[..., V]
 
@@ -213,7 +213,7 @@ def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
 
 
 def settled(scope: Scope, array: LazyArray) -> LazyArray:
-    """An array in memory that nothing changes meanwhile; or a register, for a scalar or for equal elements."""
+    """An array in memory that nothing changes meanwhile; scalars and uniform arrays stay in a register."""
     if array.shape and array.uniform:
         return array
     changes = any(not memory.steady for memory in array.reads)
@@ -314,7 +314,7 @@ def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -
     old = registers.from_memory(e, e.convert("bitcast", bits, stored), dtype)
     new = e.convert("bitcast", registers.to_memory(e, step(old), dtype), word)
     pair = f"{{ {word}, i1 }}"
-    # A weak exchange may fail spuriously, and is then retried as any other.
+    # A weak exchange may fail spuriously, and is then retried like any other.
     found = e.value(pair, f"cmpxchg weak ptr {address.text}, {bits}, {new} seq_cst seq_cst")
     e.branch(e.value("i1", f"extractvalue {found}, 1"), done, again)
     e.label(done)

@@ -107,8 +107,8 @@ class LazyArray:
     Fields:
         type: the array type.
         at: returns, for an index and a width, the elements from there on along the last axis.
-        reads: the memory that computing an element reads; true where element [i] reads only what a whole view of that
-            memory has at [i].
+        reads: the memory that computing an element reads; true if element [i] reads only element [i] of a whole view
+            of that memory.
         cheap: whether computing an element twice costs no more than keeping it.
         buffer: the place of its elements, if they are in memory.
         fill: writes all elements to a buffer, in any order; for arrays that are not computed element by element.

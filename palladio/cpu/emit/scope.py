@@ -115,7 +115,7 @@ class Function:
         # Emits some equations together, from the given one on, if that pays; returns those that are left.
         self.together: Callable[[Scope, Sequence[Eqn], int], Sequence[Eqn] | None] | None = None
         self.notes: ThreadState | None = None
-        # The callbacks to Python, the place of the callback function's address, and whether the caller reads the status.
+        # The callbacks to Python, the place of the callback function's address, and whether the status is read.
         self.callbacks: list[Callback] = []
         self.caller: V | None = None
         self.asks = False

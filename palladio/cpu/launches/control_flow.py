@@ -48,7 +48,7 @@ def begin(e: Emitter, type: RefType, base: V) -> None:
 
 
 def site_of(thread: ThreadFunction, type: RefType, base: V, siblings: Sequence[PeerAxis]) -> SharedRef:
-    """A reference as the program of a thread sees it, allocated somewhere."""
+    """A reference in the program of a thread, to memory at `base`."""
     e = thread.e
     memory = Allocation(str(type.space))
     if type.space is not BARRIER:

@@ -231,7 +231,7 @@ class _ProgramEmitter:
         return size
 
     def member(self, arena: int, frames: int) -> Member:
-        """The facts about it that the scheduler needs."""
+        """The facts about the program that the scheduler needs."""
         shared = [(start, type) for _, type, start in self.stores]
         mesh, names, work = self.mesh, self.thread.names, work_estimate(self.program)
         return Member(names, mesh.blocks, mesh.threads, self.block_bytes, shared, self.rooms, arena, frames, work)
@@ -274,7 +274,7 @@ class _ProgramEmitter:
         return self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), before, WORD), WORD)
 
     def numbers(self) -> dict[tuple[str, int], Int]:
-        """The index along each axis, by name and place: from the numbers of the cluster and of the thread in it."""
+        """The index along each axis, by name and position, from the numbers of the cluster and of the thread in it."""
         e = self.e
         found: dict[tuple[str, int], Int] = {}
         for start, order in ((V("%number", "i64"), [("grid",)]), (V("%member", "i64"), [BESIDE, WITHIN])):
@@ -319,7 +319,7 @@ class _ProgramEmitter:
         return self.memories.setdefault(position, Allocation(f"array{position}", steady))
 
     def strided(self, axes: Sequence[MeshAxis], step: int) -> list[PeerAxis]:
-        """The peer axes of contiguous buffers, the last axis fastest; the index is 0 along axes that this mesh lacks."""
+        """The peer axes of contiguous buffers, the last axis fastest. The index along axes not in this mesh is 0."""
         found: list[PeerAxis] = []
         for axis in reversed(axes):
             found.insert(0, PeerAxis(axis.name, self.named.get(axis.name, 0), axis.size or 0, step))

@@ -132,7 +132,7 @@ class _Passing:
         return replace(sibling, here=self.index(sibling.here))
 
     def entry(self, entry: Binding) -> Binding:
-        """A place or scalar."""
+        """A reference or scalar."""
         if isinstance(entry, LazyArray):
             return scalar_array(self.child.e, self.value(entry.at((), 1)), entry.dtype)
         if not isinstance(entry, SharedRef):

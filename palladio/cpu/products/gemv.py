@@ -95,7 +95,7 @@ class Gemv:
         return lambda n, k, width: room.at(e, (n, k), width)
 
     def run(self) -> StridedArray:
-        """Emit it; returns `sums[rows of lhs, columns of rhs]`."""
+        """Emit the product; returns `sums[rows of lhs, columns of rhs]`."""
         if self.along is not None:
             for first, stop, rows in cut(self.free, ROWS):
                 with self.e.loop(first, stop, rows) as row:

@@ -261,7 +261,7 @@ class Product:
         Args:
             place, stride: the address of a panel's sums, and the stride of its rows in elements.
             fresh: whether the sums begin at zero instead of the values in memory.
-            dtype: of the sums in memory; by default that of the sums.
+            dtype: that of the target; by default that of the sums.
         """
         e, dtype = self.e, dtype or self.sums
         some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
@@ -442,7 +442,7 @@ class Product:
         return room.base
 
     def parts(self, piece: KBlock) -> Iterator[tuple[PackSource, PackSource, int, Int, Int]]:
-        """The parts of a k-block by pair of operands: the pair, its first step in the k-block and in the pair, the steps."""
+        """The parts of a k-block by pair of operands: the pair, the first step in the k-block and in it, the steps."""
         if len(self.pairs) == 1:
             yield self.lhs, self.rhs, 0, piece.first, piece.laid
             return

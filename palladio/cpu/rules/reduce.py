@@ -72,7 +72,7 @@ def goes_in_rows(type: ArrayType, axes: Sequence[int]) -> bool:
 class Reducer:
     """Combines the elements of an array over some axes into a buffer.
 
-    `ordered`: the result depends on the order of floats, in which NaNs are not. They are recorded beside the
+    `ordered`: elements are combined by comparison, in which NaNs are unordered. NaNs are recorded beside the
     accumulators with one comparison for two vectors: a test at each comparison of numbers would cost more.
     """
 
@@ -278,7 +278,7 @@ class Reduction:
     """A way to combine elements, and its start value.
 
     Fields:
-        ordered: whether floats are combined by their order, in which NaNs are not.
+        ordered: whether floats are combined by comparison, in which NaNs are unordered.
     """
 
     combine: Combine

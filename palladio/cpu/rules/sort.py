@@ -85,7 +85,7 @@ class OneByOne:
         self.orders = [scope.arena.buffer(self.e, (self.extent,), dtypes.INT32) for _ in range(2)]
 
     def sort(self, others: tuple[Int, ...]) -> None:
-        """Sort a line, by its place along the other axes."""
+        """Sort the line at an index along the other axes."""
         e = self.e
         with e.loop(0, self.extent) as place:
             self.orders[0].put(e, (place,), e.convert("trunc", e.index(place), "i32"), 1)
@@ -94,7 +94,7 @@ class OneByOne:
             _merge(self.scope, self.orders, self.extent, e.index(level), first)
 
     def origin(self, place: Int) -> V:
-        """The place of the element that comes to a place."""
+        """The original position of the element at a sorted position."""
         return self.e.convert("zext", self.orders[self.levels % 2].at(self.e, (place,), 1), "i64")
 
     def first(self, here: V, there: V, others: Sequence[Int]) -> V:
@@ -163,7 +163,7 @@ class InVectors:
         self.runs = [scope.arena.buffer(self.e, (self.size + STEP,), dtypes.INT64) for _ in range(2)]
 
     def sort(self, others: tuple[Int, ...]) -> None:
-        """Sort a line, by its place along the other axes."""
+        """Sort the line at an index along the other axes."""
         e = self.e
         self.read(others)
         with e.loop(0, self.size, BLOCK) as first:
@@ -175,7 +175,7 @@ class InVectors:
             self.merge_level(e.index(level))
 
     def origin(self, place: Int) -> V:
-        """The place of the element that comes to a place."""
+        """The original position of the element at a sorted position."""
         e = self.e
         return e.binary("and", self.runs[self.levels % 2].at(e, (place,), 1), V(str((1 << 32) - 1), "i64"))
 

@@ -144,7 +144,7 @@ def current() -> Processor:
     """The processor that kernels are compiled for now.
 
     Raises:
-        PalladioValueError: if `PALLADIO_CPU` asks for instructions that the host does not have.
+        PalladioValueError: if `PALLADIO_CPU` requires instructions that the host does not have.
     """
     return _instead or _current(knobs.instructions.get())
 

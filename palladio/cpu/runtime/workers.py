@@ -214,7 +214,7 @@ class Helpers:
     def place(self, count: int) -> None:
         """Restrict the threads to the cores that the caller may use now, except its own."""
         cores = knobs.allowed_cores()
-        if count < len(cores):  # as many helpers as cores need the caller's core too
+        if count < len(cores):  # with as many helpers as cores, the caller's core is needed too
             cores -= {self.core()}
         if cores != self.cores:
             self.cores = cores
