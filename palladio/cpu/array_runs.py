@@ -76,7 +76,7 @@ def _together(run: Sequence[Eqn], wanted: set[Atom]) -> Eqn:
 
 
 def _whole(type: ArrayType, scalars: tuple[Var, ...]) -> BlockMap:
-    """An array as its own only block."""
+    """The map of an array's only block, which is the whole array."""
     first = Program(scalars, (), tuple(Literal(0, dtypes.INT32) for _ in type.shape))
     return BlockMap(tuple(map(Blocked, type.shape)), RefType(type.shape, type.dtype), first)
 

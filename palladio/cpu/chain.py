@@ -1,7 +1,7 @@
 """Consecutive kernel calls as one call, with the memory between them kept for the next call.
 
-A library function is often a few small kernel calls: one computes which group each step of a product works on, the next
-one multiplies. For a few rows, making the arrays between them, the tables of their addresses and the initialisation
+A library function is often a few small kernel calls: one computes the group of each step of a product, the next one
+multiplies. For a few rows, making the arrays between them, the tables of their addresses and the initialisation
 marks takes longer than the computation. A chain keeps all of that between calls, and only fills in addresses.
 """
 

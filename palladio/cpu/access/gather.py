@@ -166,7 +166,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Cell:
-    """An element that is changed, or some neighbours along the last axis, and the address, if they have one."""
+    """An element to change, or some neighbours along the last axis, with their address, if they have one."""
 
     chosen: Selection
     index: Sequence[Int]

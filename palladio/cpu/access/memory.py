@@ -1,4 +1,4 @@
-"""Loads, stores and their value twins on the CPU.
+"""Loads, stores and their counterparts on values, on the CPU.
 
 A stack of transforms over memory is usually a view of it. If the view may reach outside of an axis, the kernel tests
 whether it does: inside, it uses the view; outside, a copy that is made element by element.

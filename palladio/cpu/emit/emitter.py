@@ -127,7 +127,7 @@ class Emitter:
         return whole
 
     def folded(self, value: V, combine: Callable[[V, V], V]) -> V:
-        """All lanes of a vector combined into one, halves with halves."""
+        """All lanes of a vector combined into one, by halves."""
         width = width_of(value.type)
         while width > 2:
             width //= 2

@@ -284,7 +284,7 @@ def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
 
 def _quarters(e: Emitter, x: V) -> tuple[V, V]:
     """x divided by pi/2, rounded: as a number, and in the last bits of an integer."""
-    # So large a number that its last bit is worth one.
+    # A number so large that its last bit is worth one.
     large = _number(e, x, 1.5 * 2.0 ** _precision(x).mantissa)
     count = _fma(e, x, _number(e, x, 2 / math.pi), large)
     return e.binary("fsub", count, large), _bits(e, count)

@@ -203,7 +203,7 @@ def _barrier_sync(scope: Scope, site: SharedRef, *indices: LazyArray, transforms
 
 
 def _barrier_test(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
-    """A thread that polls in a loop lets the others run."""
+    """A poll yields, so that a thread that polls in a loop lets the others run."""
     e = scope.e
     slot, observed = _own_slot(scope, site, transforms, indices)
     thread_of(scope).turn(only_looks=True)

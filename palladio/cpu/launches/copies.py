@@ -288,8 +288,8 @@ def _share(
     outside: Outside | None,
     condition: V | None,
 ) -> None:
-    """A block's part of a copy that blocks share, into the memory of all of them: rows of the first axis that the parts
-    divide. If they divide none, two parts may overlap.
+    """Emit a block's part of a shared copy, into the memory of all blocks that share it: a part of the first axis whose
+    extent is a multiple of the number of parts. If there is none, two parts of the first axis may overlap.
     """
     e = scope.e
     if stack and isinstance(stack[0], Peer):

@@ -71,7 +71,7 @@ class LoweredLaunch:
     Fields:
         text: a module with one function `kernel`.
         scratch: the arrays that are allocated for the whole launch.
-        together: whether all its blocks take turns in one worker, since they may wait for each other.
+        together: whether all its blocks take turns on one worker, since they may wait for each other.
         eager: whether all clusters start before any of them continues.
         fixed: bytes of the memory of a cluster, besides the frames of its suspended coroutines.
         frames: coroutines of a cluster, at most.

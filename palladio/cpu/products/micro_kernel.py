@@ -169,7 +169,7 @@ def unpacked(e: Emitter, words: str, vectors: int, joined: int) -> list[V]:
 
 
 def interleaved(e: Emitter, parts: Sequence[V]) -> V:
-    """The first elements of some vectors joined to a word, the first vector's in the lowest bits, then the second."""
+    """Some vectors joined element by element into words, with the first vector in the lowest bits."""
     parts = list(parts)
     while len(parts) > 1:
         width, bits = width_of(parts[0].type), int(element_of(parts[0].type)[1:])

@@ -47,7 +47,7 @@ LONG = 1 << 30
 Element = Callable[[Int, Int, int], V]
 
 Range = tuple[Int, Int]
-"""The first of some positions along an axis, and the one past the last."""
+"""A half-open range of positions along an axis."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ class Product:
     Args:
         more: further pairs of operands, of the same sizes, whose products are added. To the micro-kernels they are
             further steps along the summed axis.
-        joined: the number of neighbours along the summed axis that an element of the operands is: 1, or as an int32 a
-            pair of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
+        joined: the number of neighbours along the summed axis in an element of the operands: 1, or in an int32 a pair
+            of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
         offset: the excess of each left element of a quad; its product with the right operand is subtracted.
         span: the steps along the summed axis outside of which both operands are zero, if that is known.
     """
@@ -300,7 +300,7 @@ class Product:
                 yield row, height
 
     def are_few(self, rows: Range, dtype: DType) -> V | None:
-        """True if the rows are few enough for a right operand that is not packed; None if that is never so."""
+        """True if the rows are few enough for a right operand that is not packed; None if they never are."""
         known = all(isinstance(bound, int) for bound in rows)
         if self.few is None or known or self.span is not None or self.offset or dtype != self.sums or not self.depth:
             return None

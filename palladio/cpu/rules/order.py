@@ -46,7 +46,7 @@ def _log_add(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 
 
 SCANNED = 1024
-"""Columns that are scanned together along another axis than the last: their totals stay in a first-level cache."""
+"""Columns that are scanned together along an axis other than the last: their totals stay in a first-level cache."""
 
 BESIDE = 4
 """Lines that are scanned together along the last axis: each element of a line depends on the one before it."""
@@ -110,7 +110,7 @@ class Scan:
             one_by_one(e, totals.shape, lambda index: some(index, 1))
 
     def lines(self, scope: Scope, lead: Sequence[Int]) -> None:
-        """Scan lines along the last axis, a few of them beside each other."""
+        """Scan lines along the last axis, a few of them side by side."""
         e, register = self.e, registers.register(self.x.dtype)
         slots = [scope.function.slot(register) for _ in range(BESIDE)]
         constant = registers.constant(e, self.start, self.x.dtype)

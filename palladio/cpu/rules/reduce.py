@@ -236,7 +236,7 @@ class Reducer:
             each.finish(index, slot, 1)
 
     def fold(self, slots: Sequence[V], whole: V, lanes: int) -> None:
-        """Combine the lanes of accumulators with that of one lane."""
+        """Combine the lanes of accumulators with the accumulator of one lane."""
         type = vector(registers.register(self.x.dtype), lanes)
         for slot in slots[1:]:
             self.take(slots[0], self.held(slot, type))

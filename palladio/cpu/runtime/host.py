@@ -154,7 +154,7 @@ _instead: Processor | None = None
 
 @contextmanager
 def compiling_for(processor: Processor) -> Iterator[None]:
-    """Kernels that are lowered inside the block are compiled for this processor, which must be able to run them."""
+    """Compile kernels that are lowered in the `with` block for this processor; the host must be able to run them."""
     global _instead
     before, _instead = _instead, processor
     try:

@@ -25,7 +25,7 @@ LEAST_KEPT_BYTES = 1 << 28
 """Bytes of unused memory that the process keeps on any machine."""
 
 KEPT_SHARE = 16
-"""The divisor of the machine's memory for what the process keeps."""
+"""The divisor of the machine's memory for the unused memory that the process keeps."""
 
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files with the memory limit of a Linux container, for both versions of control groups."""

@@ -128,7 +128,7 @@ class _Job:
         return gate
 
     def help(self, gate: Any) -> None:
-        """Work as a helper, unless it is too late."""
+        """Work as a helper, unless the gate is closed."""
         if gate.acquire(blocking=False):
             try:
                 self.work()
