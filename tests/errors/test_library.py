@@ -20,7 +20,7 @@ def test_an_error_inside_a_library_kernel_shows_its_line_and_the_callers() -> No
 
     with pytest.raises(pl.PalladioValueError) as caught:
         pl.jit(library_call)(SIZES)
-    assert "grouped_matmul.py:N, in make_group_metadata" in shown(caught.value)
+    assert "grouped.py:N, in make_group_metadata" in shown(caught.value)
     assert shown(caught.value).endswith(
         "  called from\n"
         "  test_library.py:N, in library_call\n"
