@@ -1,1 +1,1 @@
-"""The checker: shadow memory, exact regions, happens-before edges, and the findings that come of them."""
+"""The checker: shadow memory, exact regions, happens-before edges, and findings."""

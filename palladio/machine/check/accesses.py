@@ -1,4 +1,4 @@
-"""Accesses of memory, ordinary ones and those of asynchronous operations: what orders them, or that nothing does."""
+"""Accesses of memory, ordinary ones and those of asynchronous operations: checks that each pair is ordered."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from palladio.types.types import SMEM
 
 
 class Places:
-    """Which elements stacks of transforms select: what many runs of one program need not find again.
+    """The elements that stacks of transforms select, cached for many runs of one program.
 
     Fields:
         regions: for each shape and size of elements.
-        grids: for each name and shape of buffers, how they are cut.
-        bounds: what reaches outside.
-        products: what accumulators have held.
+        grids: the cuts of buffers, for each name and shape.
+        bounds: the bounds checks of index operands.
+        products: values of accumulators.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Places:
 
 
 class Accesses:
-    """The accesses of every buffer: notes them in its shadow, and reports those that race, lack a value or miss it.
+    """Records each buffer's accesses in its shadow; reports races, uninitialised reads and out-of-bounds accesses.
 
     Args:
         places: those of another run.
@@ -65,15 +65,15 @@ class Accesses:
         self.unwritten = Unwritten(found)
         self.fences = GlobalFences()
         self.lacking: list[Origin] = []
-        """The reads of the last ordinary access which reach memory that nothing has written."""
+        """The reads of the last ordinary access that reach uninitialised memory."""
 
     @property
     def checks_bounds(self) -> bool:
-        """True if accesses outside of their buffer are reported."""
+        """True if accesses outside their buffer are reported."""
         return self._bounds is not None
 
     def allocated(self, store: Buffer, initialised: bool) -> None:
-        """A buffer came to be that is written, or that lacks values."""
+        """A buffer that is written or uninitialised has been allocated: give it a shadow."""
         type = store.type
         grid = self._grids.get((store.name, type.shape))
         if grid is None:
@@ -122,13 +122,13 @@ class Accesses:
         mask: Any = None,
         strict: bool = True,
     ) -> bool:
-        """Note one access of a buffer and report the earlier one that it races with.
+        """Record one access of a buffer and report an earlier one that it races with.
 
         Args:
-            strict: a read of what nothing has written is a mistake whatever becomes of the value.
+            strict: report a read of uninitialised memory, however its value is used.
 
         Returns:
-            Whether it reads what nothing has written.
+            True if it reads uninitialised memory.
         """
         shadow = store.shadow
         if shadow is None:
@@ -141,7 +141,7 @@ class Accesses:
         fences = self.fences if _takes_by_tma(access) and not in_blocks else None
 
         def ordered(before: Access, current_is_write: bool) -> bool:
-            # Proxies matter only for what ordinary stores have written, and in global memory only to who reads it.
+            # Proxies matter only after ordinary stores, and in global memory only to reads.
             proxied = before.write and not before.asynchronous
             # The end of an earlier launch orders both proxies.
             needs_fence = proxied and before.component.cluster != EARLIER
@@ -214,7 +214,7 @@ class Accesses:
 
 
 def _takes_by_tma(access: Access) -> bool:
-    """True of asynchronous copies of a GPU that read: those into shared memory, and those out of it that reduce."""
+    """True for asynchronous copies of a GPU that read: those into shared memory, and those out of it that reduce."""
     if not access.asynchronous or (access.write and not access.atomic):
         return False
     return access.site.op.sync.issues in (AsyncKind.COPY, AsyncKind.STORE)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""True if an access reaches outside its buffer."""
+"""Bounds checks of accesses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_KEPT = 4096
 
 
 class Start(NamedTuple):
-    """One index operand of a stack: along which axis it begins, by how much more it reaches, and the axis's extent."""
+    """One index operand of a stack: its axis, its position, the distance to the last element, and the axis's extent."""
 
     axis: int
     position: int
@@ -27,7 +27,7 @@ class Start(NamedTuple):
 
 
 class Bounds:
-    """Finds what reaches outside. What there is to compare is found once for each stack of transforms."""
+    """Finds accesses outside a buffer. The comparisons are prepared once for each stack of transforms."""
 
     def __init__(self) -> None:
         self._starts: dict[tuple[int, tuple[int, ...]], tuple[Sequence[Transform], list[Start]]] = {}
@@ -36,7 +36,7 @@ class Bounds:
         """The first place at which a stack of transforms reaches outside an array; None if it does not.
 
         Args:
-            stack: it is known again by identity, so pass the equation's own object.
+            stack: recognised by identity, so pass the equation's own object.
             indices: the index operands, NumPy integers and arrays of them.
         """
         if not indices or not stack:
@@ -61,7 +61,7 @@ class Bounds:
 
 
 def reaches_outside(array: ArrayType, stack: Sequence[Transform], indices: Sequence[Any], mask: Any) -> bool:
-    """True if some element that a mask lets through lies outside of an array."""
+    """True if an element that a mask selects lies outside an array."""
     inside = np.broadcast_to(np.bool_(True), array.shape)
     return bool(np.any(~access.read(inside, stack, indices, False) & np.asarray(mask)))
 

@@ -38,15 +38,15 @@ from palladio.machine.run.threads import Block, Cluster, Thread
 MISUSE = frozenset(
     ("barrier-overrun", "missed-phase", "barrier-pending-arrivals", "semaphore-not-drained", "out-of-bounds")
 )
-"""The findings of a run that looks for no races: barriers and semaphores used against their rules, wrong indices."""
+"""The findings of a run without race detection: misused barriers and semaphores, and wrong indices."""
 
 
 class Checker:
-    """Watches one run. Each kind of event goes to the part that follows it; here are the beginnings and ends.
+    """Watches one run. Each kind of event has its own part; this class handles the beginnings and ends.
 
     Args:
         stop: raise the first error; else findings are collected, each mistake once.
-        schedule: what replays the run, for reports.
+        schedule: the schedule that replays the run, for reports.
         strict_reads: report reads of memory that nothing has written.
         bounds: report accesses outside their buffer.
         places: those of another run.
@@ -83,7 +83,7 @@ class Checker:
         self.deadlocked = False
 
     def allocated(self, store: Any, initialised: bool, written: bool = True) -> None:
-        """A store came to be. Memory that nothing writes needs no shadow."""
+        """A store has been allocated. Memory that nothing writes needs no shadow."""
         if isinstance(store, Buffer) and self.memory and (written or not initialised):
             self.accesses.allocated(store, initialised)
         if isinstance(store, Buffer) and store.visible and self.memory:
@@ -110,7 +110,7 @@ class Checker:
             self.limits.freed(store)
 
     def block_ends(self, block: Block) -> None:
-        """The last thread of a block has ended: what its neighbours did to its memory must have come before."""
+        """The last thread of a block has ended: accesses of its memory by other blocks must have happened before."""
         if len(block.cluster.blocks) == 1:
             return
         known = block.cluster.components.clock()
@@ -146,12 +146,12 @@ class Checker:
         self.history.forget(cluster.components.cluster)
 
     def launch_starts(self, launching: Any) -> None:
-        """Everything before a launch has happened before it, but for launches that let it start early."""
+        """Everything before a launch has happened before it, except launches that let it start early."""
         self.launches.starts()
         self.found.place = self.limits.place = launching.eqn.location if launching.eqn is not None else None
 
     def launch_ends(self, launching: Any) -> None:
-        """The semaphores of a launch are back at zero, if it came to its end."""
+        """Check that the semaphores of a completed launch are back at zero, and its barriers and outputs."""
         self.launches.ends(launching)
         if self.deadlocked:
             return
@@ -160,12 +160,12 @@ class Checker:
                 self.semaphores.ends(store)
             elif isinstance(store, Barrier):
                 self.barriers.ends(store)
-        if not any(finding.level == "error" for finding in self.found.findings):  # else that may be why
+        if not any(finding.level == "error" for finding in self.found.findings):  # an error may be the cause
             for store in launching.fresh():
                 self._output_ends(store)
 
     def _output_ends(self, store: Buffer) -> None:
-        """Report an output of which some element has not been written."""
+        """Report an output with an unwritten element."""
         if store.shadow is None or not store.shadow.uninitialised(store.shadow.regions.resolve((), ())):
             return
         written, place = store.shadow.initialised(), self.limits.place

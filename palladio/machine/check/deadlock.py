@@ -1,4 +1,4 @@
-"""Explaining a deadlock: who waits for what, how far it is, and who could have ended the wait."""
+"""The explanation of a deadlock: each wait, its progress, and the threads that could have ended it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _at(threads: Sequence[Thread]) -> str:
 
 
 def _livelock(machine: Machine, spinning: Sequence[Thread]) -> None:
-    """Report that threads look again and again for what no thread is left to do."""
+    """Report that threads poll for an event that no remaining thread can cause."""
     participants = [
         Participant(str(thread), "looks again and again", thread.eqn.location, at_text(thread.trail))
         for thread in [thread for thread in spinning if thread.eqn is not None][:_SHOWN]
@@ -86,7 +86,7 @@ def _livelock(machine: Machine, spinning: Sequence[Thread]) -> None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Such as: a, b and 3 more."""
+    """A shortened list, e.g. `a, b and 3 more`."""
     shown = list(names)
     if len(shown) > _NAMED:
         return f"{', '.join(shown[: _NAMED - 1])} and {len(shown) - _NAMED + 1} more"
@@ -94,7 +94,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _waited_for(wait: Wait) -> str:
-    """The thing that a thread waits for, and its progress."""
+    """The object that a thread waits for, and its progress."""
     thing = wait.thing
     if isinstance(thing, BarrierSlot):
         return f"for completion {wait.wanted} of barrier {thing.name}: {_arrivals(thing, wait.wanted or 0)}"
@@ -127,7 +127,7 @@ def _by(slot: BarrierSlot, arrival: tuple[Any, Any]) -> str:
 
 
 def _others(ahead: Mapping[Thread, Ahead], group: Sequence[tuple[Thread, Wait]]) -> Iterator[str]:
-    """Who else could end these waits."""
+    """The other threads that could end these waits."""
     waiting, thing = {thread for thread, _ in group}, group[0][1].thing
     able = [str(other) for other, its in ahead.items() if other not in waiting and its.has(thing)]
     if able:
@@ -135,7 +135,7 @@ def _others(ahead: Mapping[Thread, Ahead], group: Sequence[tuple[Thread, Wait]])
 
 
 def _cycle(stuck: Sequence[tuple[Thread, Wait]], ahead: Mapping[Thread, Ahead]) -> Iterator[str]:
-    """The shortest way round: threads each of which waits for what the next one could do."""
+    """The shortest cycle of threads, each of which waits for an event that the next one could cause."""
     ends = {
         thread: [other for other, its in stuck if its.thing is not wait.thing and ahead[other].has(wait.thing)]
         for thread, wait in stuck
@@ -153,7 +153,7 @@ def _cycle(stuck: Sequence[tuple[Thread, Wait]], ahead: Mapping[Thread, Ahead]) 
 
 
 def _way_back(start: Thread, ends: Mapping[Thread, Sequence[Thread]]) -> tuple[Thread, ...]:
-    """The shortest way from a thread to itself, without its end; empty if there is none."""
+    """The shortest path from a thread back to itself, without its end; empty if there is none."""
     ways, seen = deque([(start,)]), {start}
     while ways:
         way = ways.popleft()

@@ -16,7 +16,7 @@ LEVELS = ("error", "warning", "hint")
 
 @dataclass(frozen=True)
 class Code:
-    """A kind of finding: a sentence for its title, the fix to try first, and how bad it is unless a rule says more."""
+    """A kind of finding: its title, the fix to try first, and its severity unless a rule gives another."""
 
     name: str
     title: str
@@ -172,8 +172,8 @@ def checked_codes(codes: Any, argument: str) -> frozenset[str]:
     """Codes of findings, one or several.
 
     Raises:
-        PalladioTypeError: what is not a code or a sequence of codes.
-        PalladioValueError: a code that there is not.
+        PalladioTypeError: not a code or a sequence of codes.
+        PalladioValueError: an unknown code.
     """
     given = (codes,) if isinstance(codes, str) else codes
     if not isinstance(given, (tuple, list, set, frozenset)) or not all(isinstance(code, str) for code in given):
@@ -192,7 +192,7 @@ def checked_codes(codes: Any, argument: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Participant:
-    """One side of a finding: who, doing what, where, and in which iterations of the loops around: `k = 7`."""
+    """One side of a finding: the participant, its action, its line, and the iteration of its loops, e.g. `k = 7`."""
 
     thread: str
     did: str
@@ -202,7 +202,7 @@ class Participant:
 
 @dataclass(frozen=True)
 class RacedOperand:
-    """A race of a mistake: its key, the buffer, and the message."""
+    """One race of a mistake: its key, the buffer, and the message."""
 
     key: Any
     name: str
@@ -216,19 +216,19 @@ class Finding:
     Fields:
         code: stable, in kebab-case; one of `CODES`.
         message: what happened, to which buffer or barrier.
-        participants: the threads and async ops that took part: the one that was caught first, then the others.
-        missing: the order that is missing, or what would have been needed.
-        fix: what to try.
-        details: more lines: for a deadlock, who waits for what.
+        participants: the threads and async ops involved: first the one at which it was detected, then the others.
+        missing: the missing order, or the event that was needed.
+        fix: the change to try.
+        details: more lines, e.g. the waits of a deadlock.
         schedule: the policy and seed that replay it.
-        about: what it is about, such as a barrier, where the places do not tell mistakes apart.
+        about: its subject, e.g. a barrier, where the lines do not distinguish mistakes.
         level: one of `LEVELS`.
-        order: the chain of synchronisation between both sides, up to the edge that fails.
-        operand: the buffer that a race is about.
-        mistake: the key of the edge that fails: races that share it have one cause.
+        order: the chain of synchronisation between both sides, up to the missing edge.
+        operand: the buffer of a race.
+        mistake: the key of the missing edge: races that share it have one cause.
         also: further operands of the same mistake.
-        repair: a change that was tried and removes it, where the check was asked for repairs.
-        jax: the words of JAX's interpreter for the same, which tests of a ported kernel may look for.
+        repair: a change that was tried and removes it, if the check searched for repairs.
+        jax: the corresponding message of JAX's interpreter, which tests of a ported kernel may match.
     """
 
     code: str
@@ -259,14 +259,14 @@ class Finding:
 
     @property
     def key(self) -> Any:
-        """The key of the mistake: the code and the places, whichever threads it happened to."""
+        """The key of the mistake: the code and the source lines, independent of the threads."""
         if self.about:
             return self.code, self.about
         return self.code, tuple(sorted(map(_place, self.locations))) or self.message
 
     @property
     def operands(self) -> tuple[RacedOperand, ...]:
-        """The operands that it is about: this pair of accesses and those that share its mistake."""
+        """The operands involved: that of this pair of accesses and those that share its mistake."""
         return RacedOperand(self.key, self.operand, self.message), *self.also
 
     def covers(self, other: Finding) -> bool:
@@ -287,7 +287,7 @@ class Finding:
         try, repair, see, replay.
 
         Args:
-            replay: the command that replays the schedule; left out, the call of `check` that does.
+            replay: the command that replays the schedule; by default, the corresponding call of `check`.
         """
         level = f" ({self.level})" if self.level != "error" else ""
         yield "code", f"{self.code}{level}: {self.message}"
@@ -317,7 +317,7 @@ class Finding:
         return self.render()
 
     def render(self, replay: str = "") -> str:
-        """The text that a person reads: message, both sides with their source lines, the missing order, the fix."""
+        """The report as text: message, both sides with their source lines, the missing order, the fix."""
         return "\n".join(line for _, line in self.lines(replay))
 
 
@@ -329,7 +329,7 @@ def _place(location: Location) -> tuple[str, int, int]:
 
 
 class Sink(Protocol):
-    """Takes what is found: the checker, as the modules see it that find races and exceeded limits for it."""
+    """The receiver of findings: the interface through which modules report races and exceeded limits."""
 
     def report(
         self,
@@ -346,11 +346,11 @@ class Sink(Protocol):
         """Raise a finding, or keep it if this mistake is new."""
 
     def raced(self, read: Any) -> None:
-        """Note a read that races with a write."""
+        """Record a read that races with a write."""
 
 
 class CheckError(PalladioError):
-    """A finding, raised: what running a kernel on the simulator ends with when the kernel breaks a rule.
+    """A finding as an exception: it ends a run on the simulator when the kernel breaks a rule.
 
     `finding` is the record.
     """

@@ -15,7 +15,7 @@ class Found:
 
     Args:
         stop: raise the first error; else findings are collected, each mistake once.
-        schedule: what replays the run, for reports.
+        schedule: the schedule that replays the run, for reports.
         ignore: codes of findings that are not reported.
         strict: codes whose hints are errors.
     """
@@ -26,7 +26,7 @@ class Found:
         self.ignore = ignore
         self.strict = strict
         self.place: Location | None = None
-        """The line of the launch under way: mistakes of two launches are two, whatever their barriers are called."""
+        """The line of the current launch: it distinguishes mistakes of two launches with barriers of the same name."""
         self.findings: list[Finding] = []
         self._known: set[Any] = set()
         self._raced: set[Any] = set()
@@ -49,8 +49,8 @@ class Found:
         """Raise a finding, or keep it if this mistake is new. Only errors are raised.
 
         Args:
-            operand: the buffer that a race is about.
-            order: finds the chain of synchronisation of a race, and the key of the edge that fails.
+            operand: the buffer of a race.
+            order: finds the chain of synchronisation of a race, and the key of the missing edge.
         """
         level = level or CODES[code].level
         about = about and f"{about} in {self.place}"
@@ -74,7 +74,7 @@ class Found:
             raise CheckError(finding)
 
     def raced(self, read: Any) -> None:
-        """A read races with a write: that it found nothing written, in some schedules, is not a mistake of its own."""
+        """A read races with a write: reading uninitialised memory in some schedules is not a separate mistake."""
         place = read.site.location
         self._raced.add(place)
         if place is not None:
@@ -86,7 +86,7 @@ class Found:
         return read.site.location in self._raced
 
     def exited(self, participant: Participant, what: str) -> None:
-        """A block is reached whose threads may all have ended."""
+        """A block is accessed after all its threads may have ended."""
         self.report(
             "peer-exited", f"{what} is reached by another block, and its own block may have ended", [participant]
         )

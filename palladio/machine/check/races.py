@@ -1,9 +1,9 @@
-"""Naming a race: from two accesses that nothing orders to the finding that a person reads.
+"""Classification of a race: from two unordered accesses to a finding.
 
-The name must not depend on which of the two came first in the run. So it goes by what is known of their order: an
-asynchronous operation that was started before the other access, but whose end is not known to be, is named for what it
-does. Where neither comes before the other, it is a plain race; or, with a copy, the question which side should have
-waited, which the barrier of the copy answers.
+The code must not depend on which of the two came first in the run, so it is derived from their known order. An
+asynchronous operation that was issued before the other access, but whose end is not ordered before it, determines the
+code by its kind. If neither access happens before the other, it is a plain race; or, with a copy, one side should have
+waited, and the threads that have waited at the copy's barrier decide which one.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Issue:
     """The start of an asynchronous operation.
 
     Fields:
-        component, epoch: its thread, and when.
-        waits: of a copy, the threads that have waited at its barrier by now.
+        component, epoch: its thread, and the thread's epoch.
+        waits: of a copy, the threads that have waited at its barrier so far.
         arrives: of a copy, the name of its barrier or semaphore. The object itself would keep the machine alive: the
             collector does not see that the shadow's cells, an array of objects, refer to it.
-        known: of a copy, what its thread knew.
+        known: of a copy, its thread's clock at the issue.
     """
 
     __slots__ = ("arrives", "component", "epoch", "known", "waits")
@@ -55,7 +55,7 @@ class Issue:
 
 
 class Verdict(NamedTuple):
-    """The name of a race, the edge that is missing, and between which accesses, in the order that is meant."""
+    """The code of a race, the missing edge, and its two accesses in the intended order."""
 
     code: str
     missing: str
@@ -75,7 +75,7 @@ def participant_of(access: Access) -> Participant:
 
 
 def _name(access: Access) -> str:
-    """The operation of an access, by the name that its author knows."""
+    """The operation of an access, by its name in the kernel."""
     if access.site is None:
         return "the end"
     if access.site.op is grid_call:  # on cores that fetch and store blocks
@@ -84,7 +84,7 @@ def _name(access: Access) -> str:
 
 
 def race(checker: Sink, history: History, thread: Thread, store: Buffer, before: Access, now: Access) -> None:
-    """Report two accesses that nothing orders."""
+    """Report two unordered accesses."""
     verdict = _classified(thread, store, before, now)
     for each in (before, now):
         if not each.write:
@@ -115,13 +115,13 @@ def _is_copy(access: Access) -> bool:
 
 
 def _operation(access: Access) -> str:
-    """Such as: the wgmma on line 12."""
+    """The text of an operation, e.g. `the wgmma on line 12`."""
     place = getattr(access.site, "location", None)
     return f"the {_name(access)}{f' on line {place.line}' if place is not None else ''}"
 
 
 def _earlier(before: Access, now: Access) -> str:
-    """The operation that came first; of two runs of one line, which one that was."""
+    """The operation that came first; marked if both accesses are of the same line."""
     first = _operation(before)
     return f"{first} of an earlier step" if first == _operation(now) else first
 
@@ -174,7 +174,7 @@ def _order(before: Access, now: Access) -> str:
 
 
 def _unfinished(before: Access, now: Access) -> Verdict:
-    """An operation was started before, and nothing says that it has ended."""
+    """The verdict if an operation was issued before the access, and its end is not ordered before it."""
     kind, then = _issued(before), f"before {_operation(now)}"
     stores = f"a wait_smem_to_gmem for {_operation(before)} in {before.thread}, {then}"
     if kind is AsyncKind.WGMMA:
@@ -191,14 +191,14 @@ def _unfinished(before: Access, now: Access) -> Verdict:
 
 
 def _landing(copy: Access) -> str:
-    """The barrier or semaphore by which a copy is known to have landed."""
+    """The barrier or semaphore that a copy signals when it lands."""
     counted = _issued(copy) is AsyncKind.DMA
     return f"the {'semaphore' if counted else 'barrier'} of {_operation(copy)}"
 
 
 def _unordered(copy: Access, use: Access) -> Verdict:
-    """A copy into memory that another thread uses. One that has never waited for the copy's barrier should have; of
-    one that has, the memory is overwritten too early.
+    """A copy into memory that another thread uses. If the user has never waited for the copy's barrier, that wait is
+    missing; otherwise its memory is overwritten too early.
     """
     user = use.issue.component if use.asynchronous else use.component
     if user not in copy.issue.waits:

@@ -1,7 +1,7 @@
 """The exact set of array elements that a load or store reaches, in a form that shadow memory can look up quickly.
 
-A stack of transforms is a view (`palladio.lower.views`), whose coordinates are followed without touching elements: each
-axis of the array by itself. Cases that this cannot express (a part of two joined axes, index arrays along two axes, a
+A stack of transforms is a view (`palladio.lower.views`), whose coordinates are followed without touching elements, for
+each axis of the array alone. Cases that this cannot express (a part of two joined axes, index arrays along two axes, a
 mask, parts of elements) continue with the numbers of the selected elements.
 """
 
@@ -33,13 +33,13 @@ _MOST_KEPT = 65_536  # resolved stacks that a `Regions` keeps
 
 
 class Region:
-    """A set of elements of an array: a grid of bands, or the chosen ones of its boxes. Compared by identity."""
+    """A set of elements of an array: a grid of bands, or a subset of its boxes. Compared by identity."""
 
     __slots__ = ("bands", "chosen")
 
     def __init__(self, bands: tuple[Bands, ...] | None, chosen: Array | None = None) -> None:
         self.bands = bands
-        """For each axis of the array its bands; None for no element at all."""
+        """The bands of each axis of the array; None for the empty set."""
         self.chosen = chosen
         """bool[bands of axis 0, bands of axis 1, ...]; None for every box of the grid."""
 
@@ -58,10 +58,10 @@ EMPTY = Region(None)
 
 
 class Regions:
-    """Resolves stacks of transforms over arrays of one shape, each but once for the same values of scalar indices.
+    """Resolves stacks of transforms over arrays of one shape, cached by the values of scalar indices.
 
     Args:
-        shape: of the array that the stacks start from.
+        shape: that of the array at the base of the stacks.
         itemsize: bytes of its elements; needed for stacks that take a part of a bitcast.
     """
 
@@ -73,7 +73,7 @@ class Regions:
         self._chains: dict[tuple[Any, ...], tuple[Sequence[Transform], Chain, Chain]] = {}
 
     def resolve(self, transforms: Sequence[Transform], indices: Sequence[Array], mask: Array | None = None) -> Region:
-        """The selection of the transforms, less the elements outside the array and those that the mask leaves out.
+        """The selection of the transforms, without elements outside the array or masked out.
 
         Args:
             indices: the index operands, integers of any shape.
@@ -104,13 +104,13 @@ class Regions:
         return self._by_elements(chain, indices, mask) if found is None else found
 
     def _type(self, transforms: Sequence[Transform]) -> ArrayType:
-        """The type of the array, of elements of any kind."""
+        """The type of the array, with an opaque element type."""
         if self.itemsize is None and any(isinstance(transform, (Bitcast, View)) for transform in transforms):
             raise InternalError("a region after a bitcast needs the size of the array's elements")
         return ArrayType(self.shape, np.dtype((np.void, self.itemsize or 1)))
 
     def _views(self, transforms: Sequence[Transform], indices: Sequence[Array]) -> tuple[Chain, Chain]:
-        """The views of a stack, at least one; and with those left out that have the same elements in another form."""
+        """The views of a stack, at least one; and the same without views that only rearrange elements."""
         key = (id(transforms), *(getattr(index, "shape", ()) for index in indices))
         kept = self._chains.get(key)
         if kept is None:
@@ -122,7 +122,7 @@ class Regions:
         return kept[1:]
 
     def _by_elements(self, chain: Chain, indices: Sequence[Array], mask: Array | None) -> Region:
-        """The region, by way of the numbers of the pieces of each selected element, -1 for what lies outside."""
+        """The region, computed from the numbers of the pieces of each selected element, -1 for those outside."""
         itemsize = self.itemsize or 1
         piece = math.gcd(itemsize, *(view.base.dtype.itemsize for view in chain))
         pieces: Array = None
@@ -140,7 +140,7 @@ class Regions:
 
 
 def _joined(chain: Chain) -> Chain:
-    """Views with the elements of these: without those at the end that only rearrange, and one where one will do.
+    """Views with the same elements: without those at the end that only rearrange, and merged where possible.
 
     The parts of a wide element are another axis of the selection.
     """
@@ -194,8 +194,8 @@ def _bands(
     """The positions along each axis of the array.
 
     Args:
-        inside: the positions along each axis of the selection that are inside, from one to another.
-        kept: those that a mask keeps.
+        inside: the range of positions inside the array, along each axis of the selection.
+        kept: the positions that a mask keeps, along each axis.
         chosen: the elements of an index array that are inside.
     """
     if any(low >= high for low, high in inside) or (chosen is not None and not chosen.any()):
@@ -209,7 +209,7 @@ def _bands(
         first = _first(row, indices)
         axes = [axis for axis, stride in enumerate(row.strides) if stride]
         if not isinstance(first, int):
-            axes.append(-1)  # those of the index array
+            axes.append(-1)  # the axes of the index array
         if taken.intersection(axes):
             return None
         taken.update(axes)
@@ -228,7 +228,7 @@ def _bands(
 
 
 def _first(row: Coordinate, indices: Sequence[Array]) -> Any:
-    """The position of the first element: an integer, or those that an index array gives."""
+    """The position of the first element: an integer, or an array of them for an index array."""
     found: Any = row.start
     for position, factor in row.operands:
         index = indices[position]
@@ -261,7 +261,7 @@ def region_of_elements(numbers: Array, shape: Shape) -> Region:
     if not shape:
         return Region(())
     occupied: list[Array] = []  # along each axis the positions that occur
-    places: list[Array] = []  # and for each element, which of them it has
+    places: list[Array] = []  # and for each element, the index of its position among them
     for coordinates, extent in zip(np.unravel_index(numbers, shape), shape, strict=True):
         occurs = np.zeros(extent, bool)
         occurs[coordinates] = True

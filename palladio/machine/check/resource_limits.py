@@ -15,7 +15,7 @@ from palladio.types.device import H100_SXM
 
 
 class Limits:
-    """Adds up what blocks claim."""
+    """Adds up the claims of blocks."""
 
     def __init__(self, checker: Sink) -> None:
         self.checker = checker
@@ -51,13 +51,13 @@ class Limits:
         self.checker.report(code, message, [Participant(block.label, "is launched", self.place)])
 
     def freed(self, store: Any) -> None:
-        """A block gives memory or named barriers back."""
+        """A block frees memory or named barriers."""
         if isinstance(store.home, Block):
             store.home.shared_bytes -= _bytes(store)
             store.home.named_barriers -= _named(store)
 
     def registers_lack(self, thread: Thread, eqn: Eqn) -> bool:
-        """A warpgroup waits for registers in vain. Whether that is since they all claim more than there are."""
+        """A deadlocked warpgroup waits for registers. True, and reported, if all claims together exceed the registers."""
         counts = [other.asked for other in thread.block.threads]
         there = len(counts) * H100_SXM.registers_at_launch(len(counts))
         if None in counts or sum(count or 0 for count in counts) <= there:
@@ -80,5 +80,5 @@ def _named(store: Any) -> int:
 
 
 def _bytes(store: Any) -> int:
-    """The bytes that a store takes of its block's shared memory."""
+    """The bytes of its block's shared memory that a store occupies."""
     return shared_bytes(store.type) if isinstance(store.home, Block) else 0

@@ -1,6 +1,6 @@
 """Accesses of asynchronous operations to memory that was given back at the end of its scope.
 
-It does no harm until the bytes have a new owner who uses them; that use is the mistake, of three participants.
+It is harmless until the bytes have a new owner and are used; that use is the mistake, with three participants.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from palladio.machine.run.threads import Block, Thread
 
 
 class Leftover(NamedTuple):
-    """Accesses of memory that was given back while they may still be under way.
+    """Accesses that may still be in flight to memory that was given back.
 
     Fields:
         accesses: each with the elements of the buffer that it reaches, bool[elements].
-        start: where the buffer began.
-        what: the buffer as reports call it.
+        start: the address of the buffer.
+        what: the description of the buffer in reports.
         left: the end of the scope.
-        thread: whose own the buffer was; None if its block shared it.
+        thread: the thread that owned the buffer; None if its block shared it.
     """
 
     accesses: list[tuple[Access, Any]]
@@ -46,12 +46,12 @@ class Leftover(NamedTuple):
         return f"{self.accesses[0][0].site.location} {self.left.location}"
 
     def may_meet(self, store: Buffer) -> bool:
-        """True if a newer buffer can have its bytes. Buffers of two threads' own are not known to follow each other."""
+        """True if a newer buffer can have its bytes. Private buffers of two threads have no known order."""
         apart = self.thread is not None and store.owner is not None and self.thread is not store.owner
         return self.space is store.type.space and not apart
 
     def meets(self, store: Buffer, region: Region, write: bool) -> Iterator[Access]:
-        """The accesses in whose bytes a region of a newer buffer lies, and which conflict with its use."""
+        """The accesses whose bytes overlap a region of a newer buffer, and which conflict with its use."""
         wanted = _bytes(region.mask(store.type.shape).ravel(), store.type.dtype.itemsize, store.address)
         for access, elements in self.accesses:
             if (write or access.write) and _overlap(wanted, _bytes(elements, self.itemsize, self.start)):
@@ -59,7 +59,7 @@ class Leftover(NamedTuple):
 
 
 def _bytes(elements: Any, itemsize: int, start: int) -> tuple[int, Any]:
-    """The bytes of some elements that lie row by row: the first one's address, and bool[bytes] from there."""
+    """The bytes of elements in row-major order: the first one's address, and bool[bytes] from there."""
     return start, np.repeat(elements, itemsize)
 
 
@@ -70,7 +70,7 @@ def _overlap(one: tuple[int, Any], other: tuple[int, Any]) -> bool:
 
 
 def pending(store: Buffer, done: Callable[[Access], bool]) -> list[tuple[Access, Any]]:
-    """The asynchronous accesses of a buffer that may still be under way, each with the elements that it reaches."""
+    """The asynchronous accesses of a buffer that may still be in flight, each with the elements that it reaches."""
     found: dict[Access, Any] = {}
     for state, elements in store.shadow.states():
         for access in (state.write, *state.beside, *state.reads):
@@ -80,7 +80,7 @@ def pending(store: Buffer, done: Callable[[Access], bool]) -> list[tuple[Access,
 
 
 def leaves(checker: Sink, store: Buffer, known: Clock, eqn: Eqn, thread: Thread) -> None:
-    """A buffer is given back; `known` is what has happened before."""
+    """A buffer is given back; `known` covers the accesses that have happened before."""
     accesses = pending(store, lambda access: known.covers(access.component, access.epoch))
     if isinstance(store.home, Block):
         store.home.addresses.free(store)
@@ -103,7 +103,7 @@ def leaves(checker: Sink, store: Buffer, known: Clock, eqn: Eqn, thread: Thread)
 
 
 def takes(checker: Sink, thread: Thread, store: Buffer, region: Region, access: Access) -> None:
-    """A buffer is used: what was under way in its bytes must have ended."""
+    """A buffer is used: accesses in flight to its bytes must have ended."""
     for leftover in store.leftovers:
         for before in leftover.meets(store, region, access.write):
             if not thread.generic.covers(before.component, before.epoch):

@@ -1,9 +1,9 @@
-"""Shadow memory: for each element of a buffer, who wrote it last and who has read it since.
+"""Shadow memory: the last write of each element of a buffer, and the reads since.
 
 Elements that were always accessed together share one entry. Along each axis the shadow keeps a list of cuts; the cells
 of the grid of cuts each hold one immutable `State`. An access inserts the cuts that its region still lacks. So memory
 is bounded by the buffer and the number of components, never by how long a launch runs; and a launch that goes through
-the same regions again and again, as loops do, finds their places kept.
+the same regions repeatedly, as loops do, finds their cells cached.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = Any
 Shape = tuple[int, ...]
 
 EARLIER = -2
-"""The number of the cluster that stands for launches before this one, whose ends are components."""
+"""The cluster number of earlier launches, whose ends are components."""
 
 _MOST_KEPT = 65_536  # places of regions that a grid keeps
 
@@ -36,16 +36,16 @@ class Access:
     component: Component
     epoch: int
     site: Any
-    """The place shown in reports: the equation."""
+    """The equation, for its line in reports."""
     thread: str
-    """Who made it, for reports."""
+    """The title of its thread, for reports."""
     write: bool = False
     atomic: bool = False
     asynchronous: bool = False
     block: Any = None
-    """The block of who made it."""
+    """The block of its thread."""
     issue: Any = None
-    """Of an asynchronous operation: its start."""
+    """The `Issue` of an asynchronous operation."""
     trail: Any = None
     """The iterations of the loops around it, for reports."""
     region: Region | None = None
@@ -53,7 +53,7 @@ class Access:
 
 
 Ordered = Callable[[Access, bool], bool]
-"""`ordered(previous, current_is_write)`: whether an earlier access has happened before the current one."""
+"""`ordered(previous, current_is_write)`: true if an earlier access has happened before the current one."""
 
 
 class State:
@@ -65,15 +65,15 @@ class State:
         self, write: Access | None, reads: tuple[Access, ...], initialised: bool, beside: tuple[Access, ...] = ()
     ) -> None:
         self.write = write
-        """The last write since the memory was taken into use."""
+        """The last write since the allocation."""
         self.reads = reads
         """The reads since then: the latest of each component and kind (asynchronous, atomic), oldest first."""
         self.initialised = initialised
         self.beside = beside
-        """Atomic accesses that the last write, an atomic one, has not come after: the latest of each component."""
+        """Atomic accesses that are not ordered before the last write, an atomic one: the latest of each component."""
 
     def after_read(self, access: Access) -> State:
-        """The state with one more read, in place of an older one of its component and kind."""
+        """The state with one more read, which replaces an older one of its component and kind."""
         reads = self.reads
         if reads:
             if reads[-1] is access:
@@ -88,7 +88,7 @@ class State:
         return State(self.write, (access,), self.initialised, self.beside)
 
     def after_write(self, access: Access, ordered: Ordered) -> State:
-        """The state with a write in place of all that has come before it; atomic ones do not order each other."""
+        """The state with a write that replaces all earlier accesses, except atomic ones not ordered before an atomic write."""
         if not access.atomic or self.write is None:
             return State(access, (), True)
         before = (*self.beside, self.write, *self.reads)
@@ -98,7 +98,7 @@ class State:
         return State(access, (), True, tuple(beside))
 
     def without_value(self) -> State:
-        """The state of elements that hold nothing that was written."""
+        """The state of elements that become uninitialised."""
         return State(self.write, self.reads, False, self.beside)
 
     def against_read(self, access: Access, ordered: Ordered) -> Access | None:
@@ -111,7 +111,7 @@ class State:
         return next((each for each in self.beside if each.write and not ordered(each, False)), None)
 
     def against_write(self, access: Access, ordered: Ordered) -> Access | None:
-        """The earlier access that races with a write: the last write before the reads, the oldest of them first."""
+        """The earlier access that races with a write: first the last write, then the reads, oldest first."""
         write, atomic = self.write, access.atomic
         if write is not None and not (write.atomic and atomic) and not ordered(write, True):
             return write

@@ -1,4 +1,4 @@
-"""The part of a program that decides what a thread does: branches, bounds of loops, indices and predicates."""
+"""The backward slice of a program from its branches, loop bounds, indices and predicates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palladio.types.views import View
 
 
 def controlling(programs: Sequence[Program]) -> set[int]:
-    """The equations, by identity, whose results decide what is done. There may be some that do not, but none less."""
+    """The equations, by identity, whose results control threads. Conservative: too many, never too few."""
     sources: dict[Var, list[Atom]] = defaultdict(list)
     makers: dict[Var, Eqn] = {}
     wanted: list[Atom] = []
@@ -40,7 +40,7 @@ def controlling(programs: Sequence[Program]) -> set[int]:
 
 
 def deciding(eqn: Eqn) -> list[Atom]:
-    """The operands of an equation that decide what it does, or where."""
+    """The operands of an equation that control its action or the elements that it accesses."""
     if eqn.op.control:
         return [*eqn.inputs[: 2 if eqn.op is loop else eqn.op.own_operands]]
     if not eqn.effects and not any(isinstance(type, RefType) for type in eqn.input_types):
@@ -49,7 +49,7 @@ def deciding(eqn: Eqn) -> list[Atom]:
 
 
 def fixed(eqn: Eqn) -> list[Atom]:
-    """The operands that must be the same in every round: predicates, masks, amounts of semaphores, sizes of meshes."""
+    """The operands that must be equal in every round: predicates, masks, amounts of semaphores, sizes of meshes."""
     if eqn.op is launch:
         return [*eqn.inputs[: eqn.launch.dynamic]]
     own = eqn.inputs[: eqn.op.index_start or None]

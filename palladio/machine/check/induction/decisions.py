@@ -1,4 +1,4 @@
-"""Records the numbers that decide what the threads of a run do."""
+"""Recording of the numbers that control the threads of a run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from palladio.types.effects import EffectKind
 
 RESULT, FIXED, LOOP, REACH, UNKNOWN = "result", "fixed", "loop", "reach", "unknown"
 """The kinds of decisions: the result of arithmetic; numbers that must stay the same; the bounds of a loop; the part of
-a buffer of global memory, low ends, high ends and extents; a value that nothing is known of."""
+a buffer of global memory, low ends, high ends and extents; a value about which nothing is known."""
 
 
 class Decisions:
-    """Records those of one run, as `Machine.watch`.
+    """Records the decisions of one run, as `Machine.watch`.
 
     Args:
         shared: the buffers of global memory that several accesses share.

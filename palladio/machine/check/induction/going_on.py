@@ -1,4 +1,4 @@
-"""The proof that larger sizes continue a pattern: what decides what threads do goes on as the runs show it."""
+"""The proof that larger sizes continue a pattern: the controlling numbers continue linearly."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from palladio.machine.check.induction.trace import Decision, Step
 from palladio.machine.check.induction.values import Number, Unlike, difference, goes_on
 
 MOST_REACHED = 1_000
-"""Accesses of one buffer of global memory among which none may meet another."""
+"""The most accesses of one buffer of global memory that are proved pairwise disjoint."""
 
 
 class Part(NamedTuple):
     """A part of a run that a larger one has once more.
 
     Fields:
-        start: the number of steps of the larger run from which each step is the same as that `length` steps later.
-        small: the number of steps of the smaller run up to where it leaves the repetition.
-        large: the same of the larger run, less `length`.
-        length: the steps of the part.
+        start: the first step of the larger run that is equal to the step `length` later, as are all up to `large`.
+        small: the step at which the smaller run leaves the repetition.
+        large: the step at which the larger run leaves it, less `length`.
+        length: the number of steps of the part.
     """
 
     start: int
@@ -37,7 +37,7 @@ class Reach(NamedTuple):
     """An access of a buffer of global memory: along each axis from `low` to `high`, of `extent`.
 
     Fields:
-        repeats: whether it is of a repeated part.
+        repeats: whether it is in a repeated part.
     """
 
     writes: bool
@@ -48,7 +48,7 @@ class Reach(NamedTuple):
 
 
 def continues(small: Sequence[Step], large: Sequence[Step], parts: Sequence[Part]) -> bool:
-    """True if all larger runs repeat these parts, and do nothing else that is new."""
+    """True if all larger runs repeat these parts, and otherwise do nothing new."""
     reached: dict[str, list[Reach]] = defaultdict(list)
     try:
         for decision, inputs, outputs, repeats in _decisions(small, large, parts):
@@ -68,7 +68,7 @@ Numbers = Sequence[Number]
 def _decisions(
     small: Sequence[Step], large: Sequence[Step], parts: Sequence[Part]
 ) -> Iterator[tuple[Decision, Numbers, Numbers, bool]]:
-    """Each decision of the larger run but for those of the repetitions that only it has, with its numbers."""
+    """Each decision of the larger run, except those in the repetitions that only it has, with its numbers."""
     left = list(parts)
     at = shift = 0
     while at < len(large):
@@ -88,7 +88,7 @@ def _decisions(
 
 
 def _numbers(rows: Sequence[Sequence[Decision]]) -> Iterator[tuple[Decision, Numbers, Numbers, bool]]:
-    """The numbers of one step: at both sizes, and of a repeated one the round before at both, and the next one."""
+    """The numbers of one step at both sizes; of a repeated step also the previous round at both, and the next one."""
     if len({tuple((each.kind, each.key) for each in row) for row in rows}) > 1:
         raise Unlike
     for same in zip(*rows, strict=True):
@@ -123,7 +123,7 @@ def _goes_on(decision: Decision, inputs: Numbers, outputs: Numbers) -> bool:
 
 
 def _loops(count: Number, step: int) -> bool:
-    """True if a loop runs as often, or longer with every size; inside of a repeated part only the first."""
+    """True if a loop's trip count is constant or, outside repeated parts, grows with the size."""
     *own, last = count.directions
     if count.fixed or (count.value <= 0 and all(each <= 0 for each in count.directions)):
         return True
@@ -131,7 +131,7 @@ def _loops(count: Number, step: int) -> bool:
 
 
 def _stay_apart(reached: Sequence[Reach]) -> bool:
-    """True if accesses of a buffer that do not meet will not meet at any size, and what is written stays all of it."""
+    """True if disjoint accesses of a buffer stay disjoint at every size, and a fully written buffer stays so."""
     if not any(each.writes for each in reached):
         return True
     if all(each.low.fixed and each.high.fixed for each in reached):
@@ -152,17 +152,17 @@ def _grows_along_one_axis(reach: Reach) -> bool:
 
 
 def _rounds(number: Number) -> Any:
-    """By how much a number grows with each round of a repeated part, 0 for others."""
+    """The growth of a number with each round of a repeated part, 0 for other numbers."""
     return number.directions[-1] - number.directions[0]
 
 
 def _apart(one: Reach, other: Reach) -> bool:
-    """True if two accesses never meet, whatever the rounds of each."""
+    """True if two accesses are disjoint in all rounds of each."""
     return bool(np.any(_after(one, other) | _after(other, one) | _beside(one, other)))
 
 
 def _after(one: Reach, other: Reach) -> Any:
-    """Along which axes the second access begins after the end of the first, in all rounds of both."""
+    """The axes along which the second access begins after the end of the first, in all rounds of both, as a mask."""
     gap = np.asarray(other.low.value) - np.asarray(one.high.value)
     grown = other.low.directions[0] - one.high.directions[0]
     ahead, behind = _rounds(other.low), _rounds(one.high)
@@ -170,7 +170,7 @@ def _after(one: Reach, other: Reach) -> Any:
 
 
 def _beside(one: Reach, other: Reach) -> Any:
-    """Along which axes both go on in equal strides, and have different parts of a stride."""
+    """The axes along which both advance by equal strides and access disjoint parts of a stride, as a mask."""
     stride = _rounds(one.low)
     same = (stride == _rounds(other.low)) & (stride > 0) & (one.low.directions[0] == other.low.directions[0])
     sizes = [np.asarray(each.high.value) - np.asarray(each.low.value) for each in (one, other)]
@@ -179,7 +179,7 @@ def _beside(one: Reach, other: Reach) -> Any:
 
 
 def _own_rounds_apart(reach: Reach) -> bool:
-    """True if an access of a repeated part reaches other elements in every round."""
+    """True if an access of a repeated part reaches different elements in every round."""
     size = np.asarray(reach.high.value) - np.asarray(reach.low.value)
     return not reach.repeats or bool(np.any(np.abs(_rounds(reach.low)) >= size))
 

@@ -1,4 +1,4 @@
-"""The proof: whether the records of a few sizes show the verdict on every larger one."""
+"""The proof that the records of a few sizes imply the verdict on every larger one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from palladio.machine.check.induction.going_on import Part, continues
 from palladio.machine.check.induction.trace import Step, Trace
 
 FEWEST = 4
-"""The number of sizes in a row from which an induction may begin."""
+"""The least number of consecutive sizes for an induction."""
 
 PLANS = 6
 """The most periods that are tried."""
 
 LOOKS = 16
-"""About how many states of each repetition are compared with those a part later."""
+"""The approximate number of states of each repetition that are compared with those one part later."""
 
 Record = Callable[[int, Collection[str] | None, Collection[int]], Trace]
 """Records the run of a size, by its number, as `Recorder` does."""
 
 
 class Longer(NamedTuple):
-    """Two sizes, by their numbers, and the parts that the larger one's run has once more."""
+    """Two sizes, by their numbers, and the parts that the larger one's run repeats once more."""
 
     small: int
     large: int
@@ -34,7 +34,7 @@ class Longer(NamedTuple):
 
 
 def holds(record: Record, count: int) -> bool:
-    """True if runs of `count` sizes, which have found nothing, show that of every larger one."""
+    """True if runs of `count` sizes, without findings, imply that no larger size has any."""
     if count < FEWEST:
         return False
     first = []
@@ -50,9 +50,9 @@ def holds(record: Record, count: int) -> bool:
 
 
 def _repeats(record: Record, shared: Collection[str], longer: Longer) -> bool:
-    """True if a run repeats its parts from one state to the same, and all larger ones do and nothing else that is new.
+    """True if the state is equal before and after each part, and all larger runs repeat the parts and do nothing new.
 
-    The smaller run is recorded anew, with the numbers that decide what is done.
+    The smaller run is recorded again, with its controlling numbers.
     """
     large = record(longer.large, shared, _all_looks(longer.parts))
     parts = [moved for part in longer.parts if (moved := _moved(large, part)) is not None]
@@ -62,7 +62,7 @@ def _repeats(record: Record, shared: Collection[str], longer: Longer) -> bool:
 
 
 def _moved(trace: Trace, part: Part) -> Part | None:
-    """The part from where the run comes to one state before and after it, and decides in the same way for a while."""
+    """The part, moved to where the states before and after it are equal and its decisions have been for two lengths."""
     steps, length = trace.steps, part.length
     for first in (n + 1 for n in _looks(part) if steps[n].state == steps[n + length].state):
         before = range(first - 2 * length, first)
@@ -72,7 +72,7 @@ def _moved(trace: Trace, part: Part) -> Part | None:
 
 
 def _plans(traces: Sequence[Trace]) -> Iterator[list[Longer]]:
-    """For each period, the parts by which the last runs are longer than those of sizes one period smaller."""
+    """For each period, the parts by which the last runs exceed those of sizes one period smaller."""
     for period in range(1, len(traces) // 2 + 1):
         if not _are_linear([trace.programs for trace in traces[-max(2 * period, FEWEST) :]]):
             return
@@ -98,7 +98,7 @@ def _are_linear(programs: Sequence[str]) -> bool:
 
 _INTEGER = re.compile(r"\d+")
 _FLOAT = re.compile(r"[-+\w.]+:b?f\d+\w*")
-"""Constants of floating point decide nothing."""
+"""Floating-point constants do not control threads."""
 
 
 def _looks(part: Part) -> Sequence[int]:
@@ -113,7 +113,7 @@ def _all_looks(parts: Sequence[Part]) -> set[int]:
 
 
 def insertions(small: Sequence[Step], large: Sequence[Step]) -> list[Part]:
-    """The parts by which a larger run differs from a smaller one; none if it is another run."""
+    """The parts that a larger run has more than a smaller one; empty if they differ otherwise."""
     found: list[Part] = []
     mine = theirs = 0
     while True:
@@ -129,7 +129,7 @@ def insertions(small: Sequence[Step], large: Sequence[Step]) -> list[Part]:
 
 
 def _repeated(small: Sequence[Step], large: Sequence[Step], mine: int, theirs: int) -> Part | None:
-    """The part that the larger run repeats here, before both go on alike."""
+    """The part that the larger run repeats here, before both continue alike."""
     following = small[mine].events if mine < len(small) else None
     for length in range(1, min(theirs, len(large) - theirs) + 1):
         after = large[theirs + length].events if theirs + length < len(large) else None

@@ -1,4 +1,4 @@
-"""Records runs of a machine for the induction: what happens in each step, and the state after it."""
+"""Recording of a machine's runs for the induction: the events of each step, and the state after it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Recorder:
     """Records the run of a machine. Its checker reports the events.
 
     Args:
-        shared: the buffers of global memory whose accesses a state knows; None in a run that tells which these are.
-            Only later ones record the numbers that decide what is done.
+        shared: the buffers of global memory whose accesses a state includes; None in the first run, which finds them.
+            Only later runs record the controlling numbers.
         states: the steps after which states are recorded.
     """
 
@@ -145,14 +145,14 @@ class Recorder:
         self.watched.last[slot] = self.watched.phase.pop(slot, [])
 
     def _signals(self, thread: Thread, _: Eqn, counter: Counter, amount: int) -> None:
-        """A signal: it must happen after the wait that took all earlier ones, so that none can stand for another."""
+        """A signal: it must happen after the wait that took all earlier ones, so that none can replace another."""
         self._note(thread, "signal", self._block_of(counter), counter.name, amount)
         take = self.watched.takes.get(counter)
         if take is not None and not thread.generic.covers(*take):
             self.trace.settled = False
 
     def _takes(self, thread: Thread, counter: Counter, amount: int, taken: bool) -> None:
-        """A wait returns: it must be of the one thread that ever waits here, and take all that there is."""
+        """A wait returns: only one thread may ever wait here, and each wait must take the whole count."""
         self._note(thread, "take", self._block_of(counter), counter.name, amount)
         take = self.watched.takes.get(counter)
         if not taken or counter.count or (take is not None and take[0] != thread.component):
@@ -173,9 +173,9 @@ class Recorder:
 
 
 def _ordered(eqn: Eqn) -> bool:
-    """True if the order of an equation with others may be the same in every schedule: the run tells.
+    """True if the order of an equation with others may be the same in every schedule; the run decides.
 
-    Tests without waiting and copies that raise semaphores are not.
+    False for polls and for copies that raise semaphores.
     """
     sync = eqn.op.sync
     if sync is None:

@@ -19,15 +19,15 @@ Arrivals = list[tuple[Component, int]]
 
 
 class Watched:
-    """The threads and stores of a run, as long as something can reach them.
+    """The reachable threads and stores of a run.
 
     Args:
         shared: the buffers of global memory whose accesses count.
 
     Fields:
         stores: barriers, buffers and accumulators.
-        takes: for each semaphore, the last wait that took something off it.
-        last, phase: the arrivals of each barrier, in the last phase and in the one under way.
+        takes: for each semaphore, the last wait that decremented it.
+        last, phase: the arrivals of each barrier, in the previous and in the current phase.
     """
 
     def __init__(self, machine: Machine, shared: Collection[str]) -> None:
@@ -59,7 +59,7 @@ class Watched:
         self.stores = [each for each in self.stores if each.home is None or each.home.cluster is not cluster]
 
     def digest(self) -> bytes:
-        """A digest of the state: different ones for different states."""
+        """A digest that distinguishes states."""
         known = _Known()
         parts = [self._of_threads(known), *(self._of_buffer(known, each) for each in self._buffers())]
         slots = [slot for each in self.stores if isinstance(each, Barrier) for slot in each.slots]
@@ -130,7 +130,7 @@ class Watched:
         return _label(store), store.address, cuts, [kinds[state] for state in states]
 
     def _awaited(self, slot: BarrierSlot) -> list[int]:
-        """The phases whose clocks a wait may still acquire: those that some waiting thread has not observed.
+        """The phases whose clocks a wait may still acquire: those that a waiting thread has not observed.
 
         A thread that begins to wait later, after two completions, is reported.
         """
@@ -173,7 +173,7 @@ class _Known:
         return self.events.setdefault((component, epoch), len(self.events))
 
     def recent(self, thread: Thread, component: Component, epoch: int) -> tuple[int, int]:
-        """Of a group of a thread, also how many have been started since: waits leave that many in flight."""
+        """The number of a thread's group, and that of groups issued since: waits leave that many in flight."""
         latest = thread.issued if component == thread.product_component else thread.groups
         return self.number(component, epoch), min(latest - epoch, FARTHEST + 1)
 
@@ -198,15 +198,15 @@ def _of_warp(known: _Known, warp: Thread) -> Any:
 
 
 def _of_block(block: Block) -> Any:
-    """How far its threads are, with the scopes that they share and its registers."""
+    """The progress of its threads, with their shared scopes and its registers."""
     scopes = [([*map(str, each.come)], each.left, each.stores is not None) for each in block.scopes.values()]
     return block.label, block.running, block.ended, scopes, block.registers and block.registers.count
 
 
 def _of_cluster(cluster: Cluster) -> Any:
-    """The copies that its blocks share, in so far as not all have come to them: by how many each block is ahead.
+    """The collective copies that not all blocks have reached, as the number by which each block is ahead.
 
-    So it is with scopes that not all blocks have left.
+    Includes the scopes that not all blocks have left.
     """
     turns: dict[Any, dict[Any, int]] = defaultdict(dict)
     parts: dict[Any, list[Any]] = defaultdict(list)
@@ -225,7 +225,7 @@ def _of_cluster(cluster: Cluster) -> Any:
 
 
 def _label(thing: Any) -> tuple[str, str]:
-    """The name of a store, barrier or meeting, and of its block."""
+    """The names of a store, barrier or shared scope, and of its block."""
     return getattr(thing, "name", ""), getattr(getattr(thing, "home", None), "label", "")
 
 

@@ -1,4 +1,4 @@
-"""The record of one run, as the induction compares it with those of other sizes."""
+"""The record of one run, which the induction compares with those of other sizes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ GLOBAL = "access of global memory"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Numbers that decide what a thread does.
+    """Numbers that control a thread.
 
     Fields:
-        kind: what they must fulfil, see `going_on`.
-        key: what is the same at all sizes and in all rounds: the thread, the line, and more.
+        kind: selects the condition that they must fulfil, see `going_on`.
+        key: equal at all sizes and in all rounds: the thread, the line, and more.
         eqn: the equation.
         inputs, outputs: the numbers.
     """
@@ -39,9 +39,9 @@ class Step:
     """One step of the machine.
 
     Fields:
-        events: what happened in it, each with its kind and the thread that did it.
+        events: its events, each with its kind and thread.
         state: a digest of the state after it; empty where it is not recorded.
-        decisions: the numbers that led to them, where they are recorded.
+        decisions: the numbers that control it, where they are recorded.
     """
 
     events: tuple[Event, ...]
@@ -50,7 +50,7 @@ class Step:
 
     @property
     def decided(self) -> Any:
-        """All of its decisions but the numbers that may go on."""
+        """All of its decisions, without the numbers that may grow."""
         return [
             (each.kind, each.key, [x for x in each.inputs if np.asarray(x).dtype == bool]) for each in self.decisions
         ]
@@ -65,7 +65,7 @@ class Trace:
         allocated: the allocations of blocks, by name and type.
         shared: the buffers of global memory that are touched more than once anywhere.
         settled: whether every schedule has the same order.
-        launches: how many there were.
+        launches: their number.
         programs: their texts.
     """
 
@@ -77,7 +77,7 @@ class Trace:
     programs: str = ""
 
     def within(self, shared: Collection[str]) -> Trace:
-        """The record with the accesses of no other buffers of global memory than these."""
+        """The record without accesses of global memory outside these buffers."""
         steps = [
             replace(step, events=tuple(each for each in step.events if each[0] != GLOBAL or each[1] in shared))
             for step in self.steps

@@ -1,9 +1,9 @@
-"""The numbers that decide what threads do, followed over sizes and rounds: linear in both, or the proof fails.
+"""The numbers that control threads, over sizes and rounds: linear in both, or the proof fails.
 
 A number has a value at a small size. With every period by which the size grows, and with every round of a repeated
 part, it grows by a fixed difference, which may be 0. The runs show these differences; a rule for each operation says
-whether its result then goes on in the same way however far the operands go. So a comparison must not change its outcome
-later, and what a remainder is taken of grows by multiples of the divisor.
+whether its result then continues linearly for all larger operands. So the outcome of a comparison must not change
+later, and the dividend of a remainder must grow by multiples of the divisor.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from palladio.types import dtypes
 
 
 class Unlike(Exception):
-    """Two runs differ in something that is not a number, or a number does not go on linearly."""
+    """Two runs differ in something that is not a number, or a number does not continue linearly."""
 
 
 class Number(NamedTuple):
-    """A number, or an array of them, as it goes on.
+    """A number or array, and its growth.
 
     Fields:
         value: at the smallest size, in the first round.
-        directions: how it grows where only the size does, and where the rounds do with it. All that it ever becomes is
-            the value and some of each direction.
+        directions: its growth with the size alone, and with the size and the rounds. Every later value is `value` plus
+            multiples of the directions.
     """
 
     value: Any
@@ -40,7 +40,7 @@ class Number(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """True if it is never negative, and never becomes less."""
+        """True if it is never negative and never decreases."""
         return bool(np.all(_wide(self.value) >= 0)) and all(bool(np.all(each >= 0)) for each in self.directions)
 
     def minus(self, other: Number) -> Number:
@@ -49,7 +49,7 @@ class Number(NamedTuple):
         return Number(_wide(self.value) - _wide(other.value), tuple(one - two for one, two in directions))
 
     def plus(self, amount: int) -> Number:
-        """The number and so much more."""
+        """The number plus a constant."""
         return self._replace(value=_wide(self.value) + amount)
 
     @property
@@ -62,7 +62,7 @@ class Number(NamedTuple):
 
     @property
     def stays_below_zero_or_not(self) -> bool:
-        """True if it stays negative where it is, and does not become negative elsewhere."""
+        """True if negative elements stay negative and the others never become negative."""
         below = _wide(self.value) < 0
         return all(bool(np.all(np.where(below, each <= 0, each >= 0))) for each in self.directions)
 
@@ -72,7 +72,7 @@ def _wide(value: Any) -> Any:
 
 
 def difference(after: Any, before: Any) -> Any:
-    """By how much a number has grown. Other values must be the same."""
+    """The growth of a number. Other values must be equal."""
     after, before = np.asarray(after), np.asarray(before)
     if after.shape != before.shape or after.dtype != before.dtype:
         raise Unlike
@@ -87,7 +87,7 @@ Rule = Callable[[Eqn, Sequence[Number]], bool]
 
 
 def goes_on(eqn: Eqn, inputs: Sequence[Number], outputs: Sequence[Number]) -> bool:
-    """True if the results of an equation go on linearly where its operands do."""
+    """True if the results of an equation continue linearly if its operands do."""
     if all(each.fixed for each in inputs):
         return True
     for each in (*inputs, *outputs):
@@ -119,7 +119,7 @@ def _divided(_: Eqn, inputs: Sequence[Number]) -> bool:
 
 
 def _masked(eqn: Eqn, inputs: Sequence[Number]) -> bool:
-    """The last bits of a number: a remainder of a power of two."""
+    """The low bits of a number: a remainder by a power of two."""
     x, y = inputs if inputs[1].fixed else reversed(inputs)
     last = _wide(y.value)
     return bool(np.all(last & (last + 1) == 0)) and _divided(eqn, (x, y._replace(value=last + 1)))
@@ -146,7 +146,7 @@ def _chosen(_: Eqn, inputs: Sequence[Number]) -> bool:
 
 
 def _converted(eqn: Eqn, inputs: Sequence[Number]) -> bool:
-    """Into a wide integer, as long as the number is in its range; into a bool, as long as it stays 0 or does not."""
+    """Conversion to a wide integer requires that the number grows; to a bool, that it stays zero or nonzero."""
     return eqn.dtype in WIDE and inputs[0].grows if dtypes.is_integer(eqn.dtype) else inputs[0].sign_stays
 
 
@@ -172,6 +172,6 @@ RULES: dict[str, Rule] = {
     "select": _chosen,
     "convert": _converted,
 }
-"""Of operations on numbers that differ between sizes or rounds: whether the result is linear where the operands are."""
+"""Tests of operations on numbers that differ between sizes or rounds: is the result linear if the operands are?"""
 
 __all__ = ["Number", "Unlike", "difference", "goes_on"]

@@ -1,1 +1,1 @@
-"""The edges of happened-before between threads and asynchronous operations, a module for each kind."""
+"""The happens-before edges between threads and asynchronous operations, one module for each kind."""

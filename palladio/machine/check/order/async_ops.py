@@ -1,4 +1,4 @@
-"""Copies, stores and products in flight: what they access, and who learns that they are done."""
+"""The happens-before edges of copies, stores and products in flight, and their accesses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEET = "a barrier of the cluster between the beginning of the scope and the copy
 """The order that lets blocks reach each other's buffers of a scope."""
 
 PENDING = 1 << 62
-"""The epoch of what has not completed yet: no thread has seen it."""
+"""The epoch of an operation that has not completed: no thread has seen it."""
 
 Reached = tuple[Buffer, Stack]
 
@@ -45,7 +45,7 @@ class AsyncOpOrder:
         return Issue(thread.component, epoch(thread))
 
     def _notes(self, thread: Thread, async_op: AsyncOp, component: Component, write: bool, issue: Issue) -> Access:
-        """An access of an operation whose end is not known yet."""
+        """An access of an operation whose completion epoch is not yet known."""
         atomic = write and async_op.eqn.params.get("reduction") is not None
         place, trail = thread.block.key, thread.trail
         access = Access(component, PENDING, async_op.eqn, thread.title, write, atomic, True, place, issue, trail)
@@ -53,7 +53,7 @@ class AsyncOpOrder:
         return access
 
     def absent(self, thread: Thread, eqn: Eqn, store: Buffer) -> NoReturn:
-        """A copy reaches memory of blocks that have not come to its scope: the run cannot continue."""
+        """A copy accesses memory of a block that has not entered its scope: the run cannot continue."""
         message = f"{describe(store)} is copied to in a block of the cluster that has not come to its scope yet"
         participants = (Participant(thread.title, f"runs {eqn.op.name}", eqn.location, at_text(thread.trail)),)
         self.found.report("copy-target-in-use", message, participants, missing=MEET)
@@ -107,7 +107,7 @@ class AsyncOpOrder:
         slot: BarrierSlot,
         indices: Sequence[Any],
     ) -> None:
-        """One block's part of a copy that blocks share: all must name the same source, target and barrier."""
+        """One block's part of a collective copy: all blocks must name the same source, target and barrier."""
         kept = thread.block.cluster.copies
         key = eqn, thread.label, places[0]
         turn = kept[key, thread.block.place] = kept.get((key, thread.block.place), 0) + 1
@@ -116,7 +116,7 @@ class AsyncOpOrder:
         first, others = kept.pop((key, turn), (mine, len(places)))
         if others > 1:
             kept[key, turn] = first, others - 1
-        if mine[:3] == first[:3]:  # most often the very same regions
+        if mine[:3] == first[:3]:  # usually the same Region objects
             return
         differ = [pair for pair in zip(_named(first), _named(mine), strict=True) if pair[0] != pair[1]]
         if not differ:
@@ -148,7 +148,7 @@ class AsyncOpOrder:
         own = async_op.notes[:2]
         for counter in counters:
             self.semaphores.order_of(counter)
-        # Of a remote copy, the last semaphore says that the source has been read.
+        # The last semaphore of a remote copy signals that the source has been read.
         parts = [(*source, counters[-1], False), (*target, counters[0], True)]
         noted: dict[Counter, list[Access]] = {counter: [] for counter in counters}
         for store, stack, counter, write in parts:
@@ -164,12 +164,12 @@ class AsyncOpOrder:
         released(thread)
 
     def lands(self, async_op: AsyncOp, slot: BarrierSlot) -> None:
-        """The bytes of a copy have landed, and the barrier is about to learn of it."""
+        """The bytes of a copy have landed, and its arrival at the barrier is about to be counted."""
         generic, asynchronous, accesses = async_op.notes
         clocks = self.barriers.slot_clocks(slot)
         component, epoch = clocks.component, clocks.base + slot.completed + 1
-        # What its thread knew, the thread itself releases to its block's barrier, by mbarrier.arrive.expect_tx. Of a
-        # multicast the other blocks hear only that it is done: complete_tx releases the copy's own writes (PTX ISA,
+        # The thread itself releases its clock to its block's barrier, by mbarrier.arrive.expect_tx. The other blocks of
+        # a multicast acquire only the completion: complete_tx releases the copy's own writes (PTX ISA,
         # "cp.async.bulk.tensor" and "Memory consistency model").
         joins = slot.home is async_op.thread.block or async_op.eqn.op is async_store_smem
         for clock, own in zip((clocks.generic, clocks.asynchronous), (generic, asynchronous), strict=True):
@@ -183,10 +183,10 @@ class AsyncOpOrder:
     def product_issued(
         self, thread: Thread, async_op: AsyncOp, acc: Accumulator, operands: Sequence[Reached], indices: Sequence[Any]
     ) -> dict[Buffer, Access]:
-        """A product starts: it reads its operands from now until it is waited for.
+        """A product starts: it reads its operands until a wait for it returns.
 
         Returns:
-            Its accesses of operands that have elements which nothing has written.
+            Its accesses of operands with uninitialised elements.
         """
         found = {}
         thread.last_product = async_op.eqn
@@ -229,7 +229,7 @@ class AsyncOpOrder:
     def store_issued(
         self, thread: Thread, async_op: AsyncOp, source: Reached, target: Reached, indices: Sequence[Any]
     ) -> None:
-        """A copy to global memory starts, in the group that is open."""
+        """A copy to global memory starts, in the open group."""
         thread.last_store = async_op.eqn
         group = thread.groups + 1
         site, place, trail = async_op.eqn, thread.block.key, thread.trail
@@ -244,7 +244,7 @@ class AsyncOpOrder:
             self.accesses.unwritten.copied(thread, async_op.eqn, source, target, indices, read)
 
     def stores_awaited(self, thread: Thread, eqn: Eqn, n: int, read_only: bool) -> None:
-        """Groups but the last n have read their sources, and unless `read_only` written their targets."""
+        """All groups but the last n have read their sources and, unless `read_only`, written their targets."""
         for each in thread.storing:
             upto = each.groups - n
             if upto > 0:
@@ -265,6 +265,6 @@ class AsyncOpOrder:
 
 
 def _named(shared: tuple[list[Any], list[Any], str, Thread]) -> tuple[str, ...]:
-    """Source, target and barrier of a block's part of a shared copy, as a reader writes them."""
+    """Source, target and barrier of a block's part of a collective copy, as they are written in the kernel."""
     stores, regions, slot, _ = shared
     return *(part_text(*store, region) for store, region in zip(stores, regions, strict=True)), slot

@@ -1,4 +1,4 @@
-"""The happens-before edges of atomics: the clocks of those that have touched an element, for each element."""
+"""The happens-before edges of atomics: for each element, the clocks of the threads that have accessed it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from palladio.machine.check.regions import Region
 from palladio.machine.run.clocks import Clock
 
 MOST_AT_ONCE = 64
-"""Atomics of more elements than this, such as sums of whole tiles, release to all later ones of the buffer."""
+"""Atomics of more elements than this, e.g. sums of whole blocks, release to all later ones of the buffer."""
 
 MOST_APART = 4096
-"""So do those of further elements, once this many have clocks of their own: it finds less, and is never wrong."""
+"""So do atomics of further elements, once this many have separate clocks: it misses races, without false alarms."""
 
 Clocks = tuple[Clock, Clock]
 
@@ -30,10 +30,10 @@ class AtomicClocks:
         self._everywhere: Clocks | None = None
 
     def exchange(self, region: Region, clocks: Clocks, learns: bool = True) -> None:
-        """One atomic: its thread's clocks learn what is known where it reaches, and are known there from now on.
+        """One atomic: its thread acquires the clocks of the elements, and releases its own to them.
 
         Args:
-            learns: left out, it acquires nothing: what it releases is added to what others have released.
+            learns: whether the thread acquires; if not, its clocks are only joined into those of the elements.
         """
         numbers = elements(region, self._shape)
         known = self._elements.values() if numbers is None else map(self._elements.get, numbers)
@@ -49,7 +49,7 @@ class AtomicClocks:
             return
         released = clocks[0].copy(), clocks[1].copy()
         for number in numbers:
-            self._elements[number] = released  # it has learned what was known there, so it stands for that too
+            self._elements[number] = released  # includes the element's previous clocks, which have been joined
 
 
 def elements(region: Region, shape: Sequence[int]) -> list[int] | None:

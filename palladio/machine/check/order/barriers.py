@@ -16,15 +16,15 @@ from palladio.machine.run.threads import Block, Thread, Trail
 
 
 class SlotClocks:
-    """The clocks that a wait for a barrier acquires: those of its arrivals, of the last two completions.
+    """The clocks that a wait for a barrier acquires: those of the arrivals of recent phases.
 
     Fields:
         waits: for each thread, the epoch of its last wait here.
-        waiters: for each thread, the last completion that it has waited for, and for reports its title, the equation
-            and the loops around it.
-        overrun: whether a phase was found that its waiting threads may miss.
-        strangers: for each thread of another block, the epoch of its last arrival, and for reports as `waiters`.
-        base: the last epoch of the component when it belonged to a barrier that has ended.
+        waiters: for each thread, the last completion that it has waited for, with its title, the equation and the
+            loops around it, for reports.
+        overrun: whether a phase that its waiting threads may miss has been reported.
+        strangers: for each thread of another block, the epoch of its last arrival, with the same as in `waiters`.
+        base: the last epoch of the component at the end of the barrier that used it before.
     """
 
     __slots__ = ("asynchronous", "base", "component", "generic", "overrun", "phases", "strangers", "waiters", "waits")
@@ -42,7 +42,7 @@ class SlotClocks:
 
 
 class BarrierOrder:
-    """Barriers carry what arrivals know to those who wait, and each completion must be seen before the next."""
+    """Arrivals release to waits, and the waiting threads must see each completion before the next."""
 
     def __init__(self, found: Found, history: History) -> None:
         self.found = found
@@ -52,7 +52,7 @@ class BarrierOrder:
         """The clocks of a barrier."""
         if slot.checks is None:
             components = slot.home.cluster.components
-            # Components of barriers that have ended serve again, so that clocks do not grow with every scope entered.
+            # Components of barriers that have ended are reused, so that clocks do not grow with every scope entered.
             retired = slot.home.retired
             component, base = (
                 retired.pop() if retired else (components.new(f"copies to barriers of {slot.home.label}"), 0)
@@ -61,7 +61,7 @@ class BarrierOrder:
         return slot.checks  # type: ignore[no-any-return]
 
     def arrives(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> None:
-        """An arrival releases what the thread knows."""
+        """An arrival releases the thread's clocks."""
         clocks = self.slot_clocks(slot)
         clocks.generic.join(thread.generic)
         clocks.asynchronous.join(thread.asynchronous)
@@ -73,7 +73,7 @@ class BarrierOrder:
             clocks.strangers[thread.component] = arrival
 
     def completes(self, slot: BarrierSlot, by: Any) -> None:
-        """A phase is about to complete. Those who wait for the phase before must have seen it by then."""
+        """A phase is about to complete. The threads that wait for the previous phase must have seen it."""
         clocks = self.slot_clocks(slot)
         if slot.completed and not slot.named:
             self._completes_again(slot, clocks, by)
@@ -112,12 +112,12 @@ class BarrierOrder:
         )
 
     def misses(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
-        """True if a thread that waits is two completions late, and so compares the wrong parity."""
+        """True if a waiting thread is two completions late, and so compares the wrong parity."""
         self._divided(thread, eqn, slot)
         seen = thread.observed.get(slot, 0)
         if slot.completed - seen < 2:
             return False
-        if not self.slot_clocks(slot).overrun:  # else that is why
+        if not self.slot_clocks(slot).overrun:  # that is the cause otherwise
             self.found.report(
                 "missed-phase",
                 f"{slot.name} has completed phase {slot.completed}, and a thread waits for phase {seen + 1} only now",
@@ -132,7 +132,7 @@ class BarrierOrder:
         return True
 
     def _divided(self, thread: Thread, eqn: Eqn, slot: BarrierSlot) -> None:
-        """A warpgroup waits with all its warps, so each of them must have seen the same completions by itself."""
+        """A warpgroup waits with all its warps, so each warp must itself have seen the same completions."""
         ahead = [warp.ahead.get(slot, 0) for warp in thread.warps.values()]
         if not any(ahead):
             return
@@ -154,7 +154,7 @@ class BarrierOrder:
         )
 
     def observes(self, thread: Thread, slot: BarrierSlot, seen: int) -> None:
-        """A wait returns: the thread acquires what the arrivals released."""
+        """A wait returns: the thread acquires the clocks that the arrivals released."""
         clocks = self.slot_clocks(slot)
         self.history.acquires(thread, slot.token, seen)
         acquire(thread, clocks.phases.get(seen, (clocks.generic, clocks.asynchronous)))
@@ -162,7 +162,7 @@ class BarrierOrder:
         clocks.waiters[thread.component] = seen, thread.title, thread.eqn, thread.trail
 
     def retire(self, barrier: Barrier) -> None:
-        """The components of a barrier that has ended may serve another one."""
+        """Release the components of an ended barrier for reuse."""
         for slot in barrier.slots:
             clocks = slot.checks
             if clocks is not None and not slot.arrived and not slot.parts:
@@ -195,7 +195,7 @@ class BarrierOrder:
                 )
 
     def _is_strict(self, slot: BarrierSlot) -> bool:
-        """True if this completion is an error where hints are: not at a barrier that is only arrived at."""
+        """True if the hint is an error here: `strict` names it, and the barrier is waited for at all."""
         return slot.seen > 0 and "unobserved-completion" in self.found.strict
 
     def check_strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
@@ -212,15 +212,15 @@ class BarrierOrder:
 
 
 def _thread_in_jax(thread: Thread) -> str:
-    """A thread as JAX's interpreter calls it."""
+    """A thread's name in JAX's interpreter."""
     return f"Thread {'Warp' if 'warp' in thread.title else 'Warpgroup'}({thread.title})"
 
 
 def arrival_of(by: tuple[Any, Eqn]) -> Participant:
-    """Who arrived or signalled, for reports."""
+    """The participant that arrived or signalled, for reports."""
     who, eqn = by
     thread = who if isinstance(who, Thread) else who.thread
-    at = "" if thread is who else at_text(who.trail)  # where a thread was at its arrival is not kept
+    at = "" if thread is who else at_text(who.trail)  # the iteration of a thread's arrival is not recorded
     return Participant(thread.title, f"arrives by {eqn.op.name}", eqn.location, at)
 
 

@@ -14,7 +14,7 @@ from palladio.machine.run.clocks import Clock, Component
 from palladio.machine.run.threads import Thread
 
 _MOST_KEPT = 256
-"""Fences of one thread kept apart; a clock that knows only older ones counts as knowing the oldest of these."""
+"""Fences of one thread kept separately; a clock that covers only older ones counts as covering the oldest of these."""
 
 
 class GlobalFences:
@@ -25,11 +25,11 @@ class GlobalFences:
 
     @property
     def any(self) -> bool:
-        """True if a thread has run into a fence."""
+        """True if a thread has executed a fence."""
         return bool(self._taken)
 
     def commits(self, thread: Thread) -> None:
-        """A thread runs into a fence, at its epoch."""
+        """A thread executes a fence, at its current epoch."""
         taken = self._taken.setdefault(thread.component, [])
         taken.append((epoch(thread), thread.generic.copy()))
         if len(taken) > _MOST_KEPT:

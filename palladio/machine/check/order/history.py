@@ -1,4 +1,4 @@
-"""The last synchronising events of each thread, for reports: by which edges one thread could know of another."""
+"""The last synchronising events of each thread, for reports: the edges between two threads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from palladio.machine.run.clocks import Component
 from palladio.machine.run.threads import Thread, Trail
 
 _MOST_KEPT = 64
-"""Events of one thread, releases and acquires apart. Reports look for edges among these."""
+"""The number of releases, and of acquires, kept for each thread. Reports search for edges among these."""
 
 _MOST_TRIED = 8
-"""Releases of a thread from which a path is looked for."""
+"""The number of a thread's releases from which a path is searched."""
 
 
 class Event(NamedTuple):
@@ -24,7 +24,7 @@ class Event(NamedTuple):
     Fields:
         number: counts the events of a run.
         epoch: that of the thread.
-        thing: stands for the barrier, semaphore or buffer, which does not stay alive for it.
+        thing: the token of the barrier, semaphore or buffer, which it does not keep alive.
         phase: of a barrier, the phase that the release counts towards, or the last one that the acquire has seen.
     """
 
@@ -37,11 +37,11 @@ class Event(NamedTuple):
 
 
 Events = dict[Component, deque[tuple[Any, ...]]]
-"""The fields of events: one is noted at every synchronisation, and made an `Event` only for a report."""
+"""Events as plain tuples of their fields; converted to `Event` only for a report."""
 
 
 class History:
-    """The events of a run, of each cluster until it ends."""
+    """The events of a run; those of a cluster until it ends."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -49,7 +49,7 @@ class History:
         self._acquires: dict[int, Events] = {}
 
     def releases(self, thread: Thread, eqn: Eqn, thing: Token, phase: int = 0) -> None:
-        """A thread arrives, signals, or starts what does."""
+        """A thread arrives or signals, or starts an operation that does."""
         self._note(self._releases, thread, eqn, thing, phase)
 
     def acquires(self, thread: Thread, thing: Token, phase: int = 0) -> None:
@@ -81,11 +81,11 @@ class History:
         return [*map(Event._make, self._acquires.get(component.cluster, {}).get(component, ()))]
 
     def path(self, source: Component, known: int, target: Component, until: int | None) -> list[Event]:
-        """The edges by which the target knows of its latest known epoch of the source: release, acquire, release, …
+        """The edges by which the target has acquired its latest known epoch of the source: release, acquire, release, …
 
         Args:
-            known: the latest epoch of the source that the target knows.
-            until: the target's epoch, after which nothing counts.
+            known: the latest epoch of the source that the target has acquired.
+            until: the target's epoch after which events are ignored.
         """
         tried = [release for release in reversed(self.released(source)) if release.epoch <= known][:_MOST_TRIED]
         for release in tried:
@@ -100,7 +100,7 @@ class History:
         return [found] if found is not None and (until is None or found.epoch <= until) else []
 
     def _by_another(self, release: Event, target: Component, until: int | None) -> list[Event]:
-        """By way of a third thread of the target's cluster."""
+        """The edges through a third thread of the target's cluster."""
         for component, learned in self._learned(release, target):
             for later in self.released(component):
                 last = self._direct(later, target, until) if later.number > learned.number else []
@@ -116,7 +116,7 @@ class History:
 
 
 def _first_of(release: Event, acquired: list[Event]) -> Event | None:
-    """The first acquire that a release can have let through."""
+    """The first acquire that can have synchronised with a release."""
     for each in acquired:
         if each.thing is release.thing and each.number > release.number and each.phase >= release.phase:
             return each

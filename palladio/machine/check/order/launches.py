@@ -1,10 +1,10 @@
 """The happens-before edges between dependent launches.
 
-A launch of which a thread calls `griddepcontrol_launch_dependents` may still be running while the next one does. What
-it has written then happens before an access only if the access's thread has acquired the launch's end, by
-`griddepcontrol_wait` or from a thread that called it (PTX ISA, "griddepcontrol"). So do its reads before a write, but
-for those that happen before the call in their own block: the next launch starts only once all blocks have called or
-ended, and a read, unlike a write, is then complete. Any other launch has ended when the next one starts.
+A launch in which a thread calls `griddepcontrol_launch_dependents` may overlap the next one. Its writes then happen
+before an access only if the access's thread has acquired the launch's end, by `griddepcontrol_wait` or from a thread
+that called it (PTX ISA, "griddepcontrol"). The same holds for its reads before a write, except reads that happen before
+the call in their own block: the next launch starts only once all blocks have called or ended, and a read, unlike a
+write, is then complete. Any other launch has ended when the next one starts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reached(NamedTuple):
     access: Access
 
     def part(self, array: Array) -> Array | None:
-        """Those in another array of the same memory, as bool[shape]; None if there are none."""
+        """The same elements in another array of the memory, as bool[shape]; None if there are none."""
         mine, its = self.array, array
         if not (mine.flags.c_contiguous and its.flags.c_contiguous) or mine.itemsize != its.itemsize:
             return None
@@ -54,7 +54,7 @@ class EarlierLaunches:
         self._components = ComponentTable(EARLIER)
         self._reached: list[Reached] = []
         self._calls: dict[Any, Clock] = {}
-        """For each block that has let the next launch start, what had happened before its first call."""
+        """For each block that has let the next launch start, the clock at its first call."""
         self._awaited = False
 
     def starts(self) -> None:
@@ -69,14 +69,14 @@ class EarlierLaunches:
             released(thread)
 
     def awaited(self, thread: Thread) -> None:
-        """A thread waits for the launches before."""
+        """A thread waits for the earlier launches."""
         self._awaited = True
         for component in {each.access.component for each in self._reached}:
             thread.generic.set(component, 1)
             thread.asynchronous.set(component, 1)
 
     def brought(self, store: Buffer, accesses: Accesses) -> None:
-        """A launch gets a buffer from outside, whose memory an earlier launch may still be using."""
+        """A launch gets an external buffer, whose memory an earlier launch may still be using."""
         array = store.array if store.source is None else store.source
         for each in self._reached:
             part = each.part(array)

@@ -15,7 +15,7 @@ from palladio.types.attributes import Global
 
 
 class SemaphoreOrder:
-    """Semaphores carry what signals know to those who cannot have gone on without them."""
+    """Signals release to the waits that could not have returned without them."""
 
     def __init__(self, found: Found, history: History) -> None:
         self.found = found
@@ -30,14 +30,14 @@ class SemaphoreOrder:
         return counter.order  # type: ignore[no-any-return]
 
     def signals(self, thread: Thread, eqn: Eqn, counter: Counter, amount: int) -> None:
-        """A signal releases what the thread knows."""
+        """A signal releases the thread's clocks."""
         clocks = thread.generic.copy(), thread.asynchronous.copy()
         self.history.releases(thread, eqn, counter.token)
         self.order_of(counter).add(amount, clocks, thread.component, epoch(thread))
         released(thread)
 
     def acquires(self, thread: Thread, counter: Counter, amount: int, taken: bool) -> None:
-        """A wait for a semaphore returns, and may have taken the amount off it."""
+        """A wait for a semaphore returns, and may have decremented it by the amount."""
         if counter.order is None:
             return
         self.history.acquires(thread, counter.token)

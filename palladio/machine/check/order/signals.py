@@ -1,14 +1,14 @@
 """The happens-before edges of a semaphore wait: it acquires exactly the signals that it needed to return.
 
-A wait for n returns once the count is n, whichever signals raised it. So it learns of a signal only if all the others
-that do not come after it are too few, beside what earlier waits have taken. Two threads that signal once each, and a
-wait for one: it learns of neither, in every schedule, also where both had come.
+A wait for n returns once the count is n, whichever signals raised it. So it acquires a signal only if the other signals
+that are not ordered after it are too few, less the amounts taken by earlier waits. If two threads signal once each, a
+wait for one acquires neither, in every schedule, even after both signals.
 
-What a signal's own thread has taken before it counts as taken too: whoever has taken the one token there is, and not
-yet given it back, leaves none for another. So a semaphore of one token orders its holders as a lock does.
+Amounts that a signal's own thread has taken before it count as taken too: a thread that holds the only token leaves
+none for another. So a semaphore of one token orders its holders like a lock.
 
-A copy counts as a signal from its start, since it may land at any time. That it is done gets a place in the order of
-the semaphore's copies when the first wait learns of it.
+A copy counts as a signal from its start, since it may land at any time. Its completion gets an epoch among the
+semaphore's copies when the first wait acquires it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from palladio.machine.check.shadow import Access
 from palladio.machine.run.clocks import Clock, Component
 
 _MOST_OPEN = 4096
-"""Signals kept apart; older ones count as known to every wait, which finds less and is never wrong."""
+"""Signals kept separately; older ones count as acquired by every wait: it misses races, without false alarms."""
 
 _MOST_TAKES = 64
-"""Waits of one thread kept apart; older ones count as known."""
+"""Waits of one thread kept separately; older ones count as known."""
 
 Clocks = tuple[Clock, Clock]
 
@@ -36,11 +36,11 @@ class _Signal(NamedTuple):
     clocks: Clocks
     component: Component
     epoch: int
-    """Of a thread's signal. Copies have none: what comes after one has waited for it."""
+    """The epoch of a thread's signal; 0 for a copy, whose later accesses are ordered by a wait for it."""
     accesses: Sequence[Access] = ()
 
     def is_after(self, other: _Signal) -> bool:
-        """True if it comes only after the other one, or is that one."""
+        """True if it happens after the other one, or is that one."""
         return self is other or (other.epoch > 0 and self.clocks[0].covers(other.component, other.epoch))
 
 
@@ -57,11 +57,11 @@ class Signals:
         self._taken: dict[Component, _Takes] = {}
 
     def add(self, amount: int, clocks: Clocks, component: Component, epoch: int) -> None:
-        """A signal, which is this epoch of this thread, releases these clocks."""
+        """A signal, at this epoch of this thread, releases these clocks."""
         self._add(_Signal(amount, clocks, component, epoch))
 
     def add_copy(self, amount: int, clocks: Clocks, component: Component, accesses: Sequence[Access]) -> None:
-        """A copy starts. Its accesses are those of the component of the semaphore's copies, at no epoch yet."""
+        """A copy starts. Its accesses belong to the component of the semaphore's copies; their epoch is not known yet."""
         self._add(_Signal(amount, clocks, component, 0, accesses))
 
     def _add(self, signal: _Signal) -> None:
@@ -70,7 +70,7 @@ class Signals:
             self._learn(self._open.pop(0))
 
     def clocks(self) -> Iterator[Clock]:
-        """All that a wait may still acquire."""
+        """All clocks that a wait may still acquire."""
         yield from self._known
         for signal in self._open:
             yield from signal.clocks
@@ -104,12 +104,12 @@ class Signals:
         return self._known
 
     def taken(self, amount: int, component: Component, epoch: int) -> None:
-        """A wait, at this epoch of this thread, took this amount off the count."""
+        """A wait, at this epoch of this thread, has decremented the count by this amount."""
         self._taken.setdefault(component, _Takes()).add(amount, epoch)
 
 
 class _Takes:
-    """The waits of one thread: the last epochs at which it took something, and the total by then."""
+    """The waits of one thread: the last epochs at which it took an amount, and the total by then."""
 
     __slots__ = ("_before", "_last")
 
@@ -118,19 +118,19 @@ class _Takes:
         self._last: deque[tuple[int, int]] = deque()
 
     def add(self, amount: int, epoch: int) -> None:
-        """It has taken this amount, at this epoch."""
+        """Record that the thread has taken this amount, at this epoch."""
         self._last.append((epoch, amount + (self._last[-1][1] if self._last else self._before)))
         if len(self._last) > _MOST_TAKES:
             self._before = self._last.popleft()[1]
 
     def known(self, component: Component, clocks: Sequence[Clock]) -> int:
-        """The total that it had taken as far as one of these clocks goes; old waits count as known."""
+        """The total that it had taken by the latest epoch that one of these clocks covers; old waits count as known."""
         seen = max(clock.epoch(component) for clock in clocks)
         return next((total for epoch, total in reversed(self._last) if epoch <= seen), self._before)
 
 
 def _divided(signals: list[_Signal], spare: Callable[[_Signal | None], int]) -> tuple[list[_Signal], list[_Signal]]:
-    """The signals that a wait cannot do without, and the others: it can spare so much, or beside a signal so much."""
+    """The signals that a wait needs, and the others; `spare` is the amount that it can spare, in all or beside a signal."""
     if spare(None) <= 0:
         return signals, []
     parts: tuple[list[_Signal], list[_Signal]] = [], []
@@ -142,10 +142,10 @@ def _divided(signals: list[_Signal], spare: Callable[[_Signal | None], int]) -> 
 
 
 class _Line:
-    """The signals of one thread, each of which comes after those before it; or a copy, alone.
+    """The signals of one thread, each of which happens after the previous ones; or a single copy.
 
     Fields:
-        left: for each, the amount of those from it on.
+        left: for each signal, the total amount from it on.
     """
 
     def __init__(self, signals: list[_Signal]) -> None:
@@ -153,7 +153,7 @@ class _Line:
         self.left = [*itertools.accumulate(each.amount for each in reversed(signals))][::-1]
 
     def amount_after(self, signal: _Signal) -> int:
-        """The amount of these signals that come after a thread's signal."""
+        """The total amount of these signals that happen after a thread's signal."""
         first = bisect_left(self.signals, True, key=lambda each: each.is_after(signal))
         return self.left[first] if first < len(self.left) else 0
 

@@ -1,4 +1,4 @@
-"""The happens-before edges of threads themselves: their beginning and end, meetings of several, and fences."""
+"""The happens-before edges of threads: start, end, rendezvous and fences."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from palladio.machine.run.threads import Group, Thread
 
 
 def epoch(thread: Thread) -> int:
-    """The epoch that a thread is in."""
+    """The current epoch of a thread."""
     return thread.generic.own.item(thread.component.local)
 
 
 def released(thread: Thread) -> None:
-    """Steps of the thread from here on are not part of its past that others have acquired."""
+    """The thread has released its clocks: advance its epoch, so that later steps are not covered by them."""
     thread.generic.advance(thread.component)
 
 
 def acquire(thread: Thread, clocks: tuple[Clock, Clock]) -> None:
-    """A thread learns what these clocks know."""
+    """A thread acquires these clocks."""
     thread.generic.join(clocks[0])
     thread.asynchronous.join(clocks[1])
 
 
 class ThreadOrder:
-    """Threads begin, meet and end, and fence their stores."""
+    """The start, rendezvous, end and fences of threads."""
 
     def __init__(self, found: Found) -> None:
         self.found = found
 
     def starts(self, thread: Thread, parent: Thread | None) -> None:
-        """A thread begins, knowing what its parent knows."""
+        """A thread starts, with its parent's clocks."""
         components = thread.block.cluster.components
         thread.title = str(thread)
-        if thread.product_component is None:  # else it takes over from the thread that ran there before
+        if thread.product_component is None:  # else inherited from its predecessor
             thread.product_component = components.new(f"products of {thread.title}")
             thread.read_component = components.new(f"stores of {thread.title}, reading")
             thread.write_component = components.new(f"stores of {thread.title}, writing")
@@ -53,7 +53,7 @@ class ThreadOrder:
         released(thread)
 
     def ends(self, thread: Thread) -> None:
-        """Nothing of a thread's own may be under way when it ends."""
+        """A thread ends: report its products and copies that may still be in flight."""
         if thread.products or thread.generic.epoch(thread.product_component) < thread.issued:
             site = thread.last_product
             self.found.report(
@@ -74,12 +74,12 @@ class ThreadOrder:
                 )
 
     def fences(self, thread: Thread) -> None:
-        """commit_smem: the thread's stores come before its asynchronous operations."""
+        """commit_smem: orders the thread's stores before its asynchronous operations."""
         thread.asynchronous.join(thread.generic)
         released(thread)
 
     def meets(self, threads: Sequence[Thread]) -> None:
-        """All these threads have come to one point."""
+        """All these threads have arrived at a rendezvous."""
         generic, asynchronous = threads[0].generic.copy(), threads[0].asynchronous.copy()
         for thread in threads:
             generic.join(thread.generic)

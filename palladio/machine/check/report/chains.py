@@ -1,4 +1,4 @@
-"""The chain of synchronisation between two accesses that race, up to the edge that is missing or comes too early.
+"""The chain of synchronisation between two accesses that race, up to the edge that is missing or too early.
 
 `wgmma line 141 → arrive line 144 (too early) → wait line 115 → copy line 116`
 """
@@ -16,19 +16,19 @@ from palladio.machine.run.clocks import Clock, Component
 
 
 class Chain(NamedTuple):
-    """A line for a report, and the key of the mistake: the edge that fails. Races with one key have one cause."""
+    """A line for a report, and the key of the mistake: the failing edge. Races with one key have one cause."""
 
     text: str = ""
     mistake: Hashable = None
 
 
 class Ends(NamedTuple):
-    """Two accesses in the order in which the program means them.
+    """Two accesses in the order that the program intends.
 
     Fields:
-        known: what the second one's thread knew at that access; None if nothing is kept of it.
+        known: the clock of the second one's thread at that access; None if it was not recorded.
         landing: whether the first is a copy, and the second needs a wait at its barrier.
-        fence: the fence that is missing between the two, if only that is.
+        fence: the fence between the two, if only that is missing.
     """
 
     first: Access
@@ -121,14 +121,14 @@ def _access(access: Access, ends: Ends) -> str:
 
 
 def _event(event: Event, side: Access | None, ends: Ends) -> str:
-    """An event; with its iteration where that is not the one of its thread's access."""
+    """An event, with its iteration if that differs from the iteration of its thread's access."""
     at = at_text(event.trail)
     apart = f" ({at})" if side is not None and at and at != at_text(side.trail) else ""
     return _at_line(event.eqn, ends) + apart
 
 
 def _at_line(eqn: Any, ends: Ends) -> str:
-    """Such as: arrive line 144. The file stands there if it is another than the first access's."""
+    """The text of an event, e.g. `arrive line 144`, with the file if it differs from that of the first access."""
     place: Location | None = eqn.location
     if place is None:
         return _word(eqn.op.name)

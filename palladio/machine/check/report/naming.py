@@ -12,7 +12,7 @@ from palladio.ops.control import loop
 from palladio.types.types import ArrayType
 
 TILE = "local_tile"
-"""The index of a loop that deals out the points of a grid (`plgpu.nd_loop`), which has no name in the kernel."""
+"""The index of a loop that distributes the points of a grid (`plgpu.nd_loop`), which has no name in the kernel."""
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
@@ -36,18 +36,18 @@ def _iteration(eqn: Any, index: Any) -> str:
 
 
 def part_text(name: str, shape: Sequence[int], region: Region | None) -> str:
-    """A part of a buffer as a reader writes it: `x[3, 64:128]`; the buffer's name alone for all of it."""
+    """A part of a buffer in source notation: `x[3, 64:128]`; the buffer's name alone for all of it."""
     return name + _selection(shape, region)[0]
 
 
 def describe(store: Buffer, region: Region | None = None) -> str:
-    """A buffer, or a part of it, as reports call it: `ring[1] (f16[64, 64] in smem)`."""
+    """The description of a buffer or a part of it in reports: `ring[1] (f16[64, 64] in smem)`."""
     text, sizes = _selection(store.type.shape, region)
     return f"{store.name}{text} ({ArrayType(sizes, store.type.dtype)} in {store.type.space})"
 
 
 def common(one: Region | None, other: Region | None) -> Region | None:
-    """The elements of both regions of one buffer; where that takes more than bands, those of the second."""
+    """The elements in both regions of one buffer; the second region if bands cannot express them."""
     if one is None or other is None or one.bands is None or other.bands is None or one.chosen is not None:
         return other
     bands = tuple(_both(mine, theirs) for mine, theirs in zip(one.bands, other.bands, strict=True))
