@@ -1,4 +1,4 @@
-"""Evaluating programs whose launches a machine carries out."""
+"""Evaluation of programs whose launches run on a machine."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ After = Callable[[Machine], None]
 
 
 def unchecked() -> Machine:
-    """The machine of the definition: threads take turns, asynchronous operations complete at once."""
+    """The reference machine: threads take turns, and asynchronous operations complete immediately."""
     return Machine(RoundRobin())
 
 
 def on_machines(make: MakeMachine = unchecked, after: After | None = None, grids: bool = False) -> Evaluator:
-    """The evaluator that runs launches, and grids whose kernel waits for what it starts, on machines.
+    """The evaluator that runs launches, and grids with a concurrent kernel, on machines.
 
     Args:
         make: makes the machine of one call.
-        after: gets it when the call is over.
+        after: called with the machine at the end of the call.
         grids: run other grids on machines too.
     """
 

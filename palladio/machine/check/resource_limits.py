@@ -57,7 +57,7 @@ class Limits:
             store.home.named_barriers -= _named(store)
 
     def registers_lack(self, thread: Thread, eqn: Eqn) -> bool:
-        """A deadlocked warpgroup waits for registers. True, and reported, if all claims together exceed the registers."""
+        """Report that the claims of a block's warpgroups exceed the registers, if a deadlocked one waits for them."""
         counts = [other.asked for other in thread.block.threads]
         there = len(counts) * H100_SXM.registers_at_launch(len(counts))
         if None in counts or sum(count or 0 for count in counts) <= there:

@@ -88,7 +88,7 @@ class State:
         return State(self.write, (access,), self.initialised, self.beside)
 
     def after_write(self, access: Access, ordered: Ordered) -> State:
-        """The state with a write that replaces all earlier accesses, except atomic ones not ordered before an atomic write."""
+        """The state with a write that replaces all earlier accesses; an atomic one keeps unordered atomic ones beside it."""
         if not access.atomic or self.write is None:
             return State(access, (), True)
         before = (*self.beside, self.write, *self.reads)
@@ -122,12 +122,12 @@ class State:
 
 
 class Grid:
-    """The cut of a buffer into cells, so that every region accessed so far is made of whole ones.
+    """The partition of a buffer into cells; every region accessed so far consists of whole cells.
 
     Fields:
-        cuts: for each axis its cuts in order. An axis is cut at its ends; one of extent 0 has one cell all the same,
-            which no region reaches. Never changed but replaced.
-        places: for each region its key into the cells; None for one without elements.
+        cuts: the cuts of each axis, ascending. An axis is cut at its ends; one of extent 0 still has one cell, which no
+            region reaches. Replaced, never mutated.
+        places: the key into the cells for each region; None for an empty one.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -135,7 +135,7 @@ class Grid:
         self.places: dict[Region, Any] = {}
 
     def place(self, region: Region) -> Any:
-        """The key of a region that has none yet."""
+        """The key of a region that is not cached yet."""
         key = None
         if region.bands is not None:
             self._cut(region.bands)
@@ -178,16 +178,16 @@ class Grid:
 class Shadow:
     """The shadow of one buffer.
 
-    Two accesses of which at least one writes conflict if they are not ordered, unless both are atomic. A write takes
-    the place of everything before it: what is ordered after it is so after that too. Only atomic accesses that it
-    does not come after stay beside an atomic one.
+    Two accesses, at least one of them a write, conflict if they are not ordered, unless both are atomic. A write
+    replaces all earlier accesses: an access ordered after it is ordered after them too. Only an atomic write keeps
+    earlier accesses: the atomic ones that are not ordered before it.
 
     Args:
-        shape: of the buffer.
-        initialised: whether its elements have values before anything is written.
+        shape: the shape of the buffer.
+        initialised: whether its elements have values before the first write.
         itemsize: bytes of an element; needed for accesses to a part of a bitcast.
-        regions: those of another shadow of the same shape and item size, to share what they have resolved.
-        grid: that of another shadow of the same shape whose regions are the same, as in the last run of a kernel.
+        regions: those of another shadow of the same shape and item size, to share their cache.
+        grid: that of another shadow of the same shape with the same regions, e.g. from the last run of a kernel.
     """
 
     __slots__ = ("_cells", "_cuts", "_grid", "_may_lack_values", "regions")
@@ -209,11 +209,11 @@ class Shadow:
 
     @property
     def cells(self) -> int:
-        """The number of cells that the cuts make so far."""
+        """The current number of cells."""
         return int(self._cells.size)
 
     def read(self, region: Region, access: Access, ordered: Ordered) -> Access | None:
-        """Note a read. The first earlier access that conflicts with it, in row-major order of elements."""
+        """Record a read. The first earlier access that conflicts with it, in row-major order of elements."""
         key = self._place(region)
         if key is None:
             return None
@@ -231,7 +231,7 @@ class Shadow:
         return _first(state.against_read(access, ordered) for state in after)
 
     def write(self, region: Region, access: Access, ordered: Ordered) -> Access | None:
-        """Note a write. The first earlier access that conflicts with it, in row-major order of elements."""
+        """Record a write. The first earlier access that conflicts with it, in row-major order of elements."""
         key = self._place(region)
         if key is None:
             return None
@@ -240,7 +240,7 @@ class Shadow:
         if type(found) is State:
             cells[key] = found.after_write(access, ordered)
             return found.against_write(access, ordered)
-        flat = found.ravel().tolist()  # before the cells change: of a box, `found` is a view
+        flat = found.ravel().tolist()  # before the cells change: `found` is a view if the region is a box
         states = dict.fromkeys(flat)
         if len(states) > 1:
             ordered = _remembered(ordered)
@@ -252,7 +252,7 @@ class Shadow:
         return _first(state.against_write(access, ordered) for state in states)
 
     def uninitialised(self, region: Region) -> bool:
-        """True if some element of the region has no value yet."""
+        """True if an element of the region is uninitialised."""
         if not self._may_lack_values:
             return False
         key = self._place(region)
@@ -264,11 +264,11 @@ class Shadow:
         return not all(state.initialised for state in found.flat)
 
     def initialised(self) -> Array:
-        """Which elements have a value, as bool[shape]."""
+        """The initialised elements, as bool[shape]."""
         return self._spread(state.initialised for state in self._cells.flat)
 
     def unset(self, mask: Array) -> None:
-        """These elements, bool[shape], have no value after all: what was written there is none."""
+        """Mark these elements, bool[shape], as uninitialised: an uninitialised value has been written to them."""
         region = region_of_elements(np.flatnonzero(mask), mask.shape)
         key = self._place(region)
         found = self._cells[key]
@@ -280,7 +280,7 @@ class Shadow:
             self._cells[key] = _array([after[state] for state in found.ravel().tolist()], found.shape)
 
     def touched(self, region: Region) -> bool:
-        """True if some element of the region has been accessed before."""
+        """True if an element of the region has been accessed before."""
         key = self._place(region)
         if key is None:
             return False
@@ -299,15 +299,15 @@ class Shadow:
             yield state, self._spread(each is state for each in flat).ravel()
 
     def writes(self) -> Iterator[tuple[Access, Array]]:
-        """For each equation that has written, one of its writes, and the elements that it wrote last, bool[shape]."""
+        """For each equation that has written, one of its writes, and the elements whose last write it made, bool[shape]."""
         flat = [state.write for state in self._cells.ravel().tolist()]
         for site, access in {each.site: each for each in reversed(flat) if each is not None}.items():
             yield access, self._spread(each is not None and each.site is site for each in flat)
 
     def reads(self, chosen: Callable[[Access], bool]) -> Iterator[tuple[Access, Array]]:
-        """For each equation, one of its reads that are chosen, and the elements that those reached, bool[shape].
+        """For each equation, one of its chosen reads, and the elements that those reached, bool[shape].
 
-        Reads before the last write of an element are left out.
+        Excludes reads before the last write of an element.
         """
         flat = [[each for each in state.reads if chosen(each)] for state in self._cells.ravel().tolist()]
         for site, access in {each.site: each for reads in reversed(flat) for each in reversed(reads)}.items():
@@ -320,7 +320,7 @@ class Shadow:
         return found
 
     def _place(self, region: Region) -> Any:
-        """The region's key into the cells, which are cut where it needs it."""
+        """The region's key into the cells, which are cut as it requires."""
         grid = self._grid
         try:
             key = grid.places[region]
@@ -331,7 +331,7 @@ class Shadow:
         return key
 
     def _refine(self) -> None:
-        """Cells that have been cut fall into several with the same state."""
+        """Split the cells at new cuts into cells with the same state."""
         for axis, (old, new) in enumerate(zip(self._cuts, self._grid.cuts, strict=True)):
             if len(old) < len(new):
                 counts = np.diff([bisect_left(new, cut) for cut in old])
@@ -344,7 +344,7 @@ def region(
 ) -> Region:
     """The elements of the shadow's buffer that a stack of transforms selects (see `Regions.resolve`).
 
-    Stacks are known again by identity and the values of scalar indices, so pass the equation's own object.
+    The cache is keyed by the identity of the stack and the values of scalar indices: pass the equation's own object.
     """
     return shadow.regions.resolve(transforms, indices, mask)
 
@@ -357,7 +357,7 @@ def _array(states: Sequence[State], shape: Shape) -> Array:
 
 
 def _remembered(ordered: Ordered) -> Ordered:
-    """The same function, asked but once for each access. `functools.cache` takes ten times as long to begin."""
+    """The same function, called only once for each access. Creating a `functools.cache` takes ten times as long."""
     known: dict[tuple[int, bool], bool] = {}
 
     def remembered(before: Access, current_is_write: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The arrivals and signals that a thread may still make: which threads can end a wait.
+"""The arrivals and signals that a thread may still make, which determine the threads that can end a wait.
 
 A thread's program is followed from its beginning with its known values: its indices, and values computed
 from constants. Of a branch with a known outcome only the taken side counts; a loop may continue, so all of its body is
@@ -18,17 +18,17 @@ from palladio.types.attributes import Arrivals
 from palladio.types.transforms import Operand, Peer
 
 UNKNOWN = object()
-"""A value that depends on more than a thread's place."""
+"""A value that depends on more than the thread's indices."""
 
 Known = Mapping[Atom, Any]
 
 
 class Step(NamedTuple):
-    """An equation that a thread may come to.
+    """An equation that a thread may reach.
 
     Fields:
-        known: the values of its inputs, as far as they are known.
-        loops: the loops that it stands in.
+        known: the values of its inputs; `UNKNOWN` for unknown ones.
+        loops: the loops around it.
     """
 
     eqn: Eqn
@@ -37,13 +37,13 @@ class Step(NamedTuple):
 
 
 class Ahead:
-    """The barriers and semaphores at which a thread may still arrive, or which it may still raise."""
+    """The barriers and semaphores at which a thread may still arrive or signal."""
 
     def __init__(self, thread: Thread) -> None:
         self.thread = thread
         self.members: set[Any] = set()
         self.names: set[str] = set()
-        """The key of allocations in scopes, which are known by name only."""
+        """The names of allocations in scopes, which are known by name only."""
         for step in _ahead(thread):
             for atom in step.eqn.arrivals:
                 store = step.known[step.eqn.inputs.index(atom)]
@@ -113,7 +113,7 @@ def _branches(eqn: Eqn, inputs: Sequence[Any], loops: tuple[int, ...]) -> Iterat
 
 
 def _inner(program: Program, inputs: Sequence[Any], loops: tuple[int, ...]) -> Iterator[Step]:
-    """A program inside, whose first inputs are these."""
+    """The steps of a sub-program whose first inputs are these."""
     return _steps(program, dict(zip(program.inputs, inputs)), loops)
 
 
@@ -123,12 +123,12 @@ def _computed(eqn: Eqn, inputs: Sequence[Any]) -> Mapping[Atom, Any]:
         return {}
     try:
         return dict(zip(eqn.outputs, eqn.op.eval(*inputs, **eqn.params)))
-    except Exception:  # it would be an error of the run, if it came to that
+    except Exception:  # an error of the run, if the thread reaches it
         return {}
 
 
 def _members(store: Any, step: Step, position: int) -> Iterator[Any]:
-    """The members of a store, and of what it is to other blocks, at which a step may arrive."""
+    """The members of a store, and of its siblings in other blocks, at which a step may arrive."""
     eqn = step.eqn
     stack = eqn.op.stacks(eqn.transforms)[position]
     operands = step.known[eqn.op.index_start :] if eqn.op.index_start else ()

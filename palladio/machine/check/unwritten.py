@@ -1,8 +1,8 @@
-"""Values from memory that nothing has written, followed to where they matter: an output, a branch, an address.
+"""Taint tracking of values from uninitialised memory, up to an output, a branch or an address.
 
-A read alone is not a mistake: unstored rows of a product, or masked elements, may be anything. Which part
-of a result depends on such values is found by computing it again with others in their place: what then differs does.
-It may find less than there is (where all of them give the same result), and is never wrong.
+A read alone is not a mistake: unstored rows of a product, or masked elements, may be anything. The elements of a result
+that depend on such values are found by computing it again with other values in their place and comparing. This may miss
+some dependences (where all values give the same result), but never reports a false one.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from palladio.ops.references import access
 from palladio.types import dtypes
 
 MOST_VALUES = 256
-"""Values of a thread that are followed at once; older ones count as written."""
+"""The most values of a thread that are tracked; older ones count as initialised."""
 
 Array = Any
 
 
 class Origin(NamedTuple):
-    """The read that brought a value from memory that nothing has written."""
+    """The read of a value from uninitialised memory."""
 
     store: Buffer
     access: Access
 
 
 class Lack(NamedTuple):
-    """A value, and which of its elements depend on memory that nothing has written."""
+    """A value, and the mask of its elements that depend on uninitialised memory."""
 
     value: Any
     mask: Array
@@ -46,17 +46,17 @@ class Lack(NamedTuple):
 
 
 class Unwritten:
-    """Follows such values through the equations of each thread."""
+    """Tracks uninitialised values through the equations of each thread."""
 
     def __init__(self, found: Found) -> None:
         self.found = found
 
-    # Where they come from and go to.
+    # Sources and sinks.
 
     def evaluate(
         self, thread: Thread, eqn: Eqn, function: Callable[..., Any], values: Sequence[Any], reads: Sequence[Origin]
     ) -> Any:
-        """Carry out an access of memory, whose references are among the values as buffers."""
+        """Execute an access of memory; `values` has its references as buffers."""
         lacks = [_lack(thread, value) for value in values]
         self.decides(thread, eqn, values[eqn.op.index_start :] if eqn.op.index_start else ())
         reached = [value.array if isinstance(value, Buffer) else value for value in values]
@@ -83,7 +83,7 @@ class Unwritten:
     def follow(
         self, thread: Thread, function: Callable[..., Any], values: Sequence[Any], found: Sequence[Any]
     ) -> Sequence[Any]:
-        """The results of a pure function, marked where they depend on marked values."""
+        """The results of a pure function; elements that depend on marked values are marked."""
         lacks = [_lack(thread, value) for value in values]
         origin = next((lack.origin for lack in lacks if lack is not None), None)
         if origin is None:
@@ -94,7 +94,7 @@ class Unwritten:
             try:
                 with np.errstate(all="ignore"):
                     others.append(function(*other))
-            except Exception:  # such as an index that is outside: then all of it depends on them
+            except Exception:  # e.g. an index out of bounds: then all of it depends on them
                 others.append([None] * len(found))
         return self._marked(thread, found, _differ(found, others), origin)
 
@@ -103,7 +103,7 @@ class Unwritten:
         results = list(found)
         for n, mask in enumerate(masks):
             if np.any(mask):
-                results[n] = np.array(found[n])  # an object of its own: True and False are one each
+                results[n] = np.array(found[n])  # a distinct object: True and False are singletons
                 thread.lacking[id(results[n])] = Lack(results[n], mask, origin)
                 if len(thread.lacking) > MOST_VALUES:
                     del thread.lacking[next(iter(thread.lacking))]
@@ -118,7 +118,7 @@ class Unwritten:
         indices: Sequence[Any],
         read: Access,
     ) -> None:
-        """A part of a buffer is copied into another one: what lies outside the target is not."""
+        """A part of a buffer is copied into another one; elements outside the target are dropped."""
         mask = lacking(*source, indices)
         if mask is None or target[0].shadow is None:
             return
@@ -127,7 +127,7 @@ class Unwritten:
         self.stored(target[0], place, Origin(source[0], read), thread, eqn)
 
     def stored(self, store: Buffer, mask: Array, origin: Origin, thread: Thread, eqn: Eqn) -> None:
-        """These elements of a buffer hold such values now: a mistake where it is an output."""
+        """These elements of a buffer now hold uninitialised values: a mistake if it is an output."""
         if not np.any(mask):
             return
         if store.visible:
@@ -137,7 +137,7 @@ class Unwritten:
             store.shadow.unset(mask)
 
     def decides(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:
-        """Values decide which way a thread goes, or what an access reaches."""
+        """Values control a branch of a thread, or the elements of an access."""
         for value in values:
             lack = _lack(thread, value) if thread.lacking else None
             if lack is not None:
@@ -159,7 +159,7 @@ class Unwritten:
     def multiplied(
         self, thread: Thread, acc: Accumulator, stack: Stack, left: Any, right: Any, read: Callable[[Any], Access]
     ) -> None:
-        """A product: rows and columns of the accumulator lack a value where their operands do."""
+        """A product: rows and columns of the accumulator become uninitialised where those of the operands are."""
         mask = np.zeros(access.read(acc.array, stack, ()).shape, bool)
         for operand, axis in ((left, 1), (right, 0)):
             if isinstance(operand, tuple):
@@ -177,19 +177,19 @@ class Unwritten:
             part |= mask
 
     def loaded(self, thread: Thread, acc: Accumulator, stack: Stack, found: Sequence[Any]) -> Sequence[Any]:
-        """The value of an accumulator."""
+        """The value of an accumulator, marked where it is uninitialised."""
         if acc.lacking is None:
             return found
         return self._marked(thread, found, [np.array(access.read(acc.lacking, stack, ()))], acc.origin)
 
     def set(self, thread: Thread, acc: Accumulator, value: Any) -> None:
-        """An accumulator gets a value."""
+        """An accumulator is set to a value."""
         lack = _lack(thread, value)
         acc.lacking, acc.origin = (None, None) if lack is None else (np.array(lack.mask), lack.origin)
 
 
 def lacking(store: Buffer, stack: Stack, indices: Sequence[Any]) -> Array | None:
-    """Which elements of a part of a buffer nothing has written; None if there are none."""
+    """The mask of the uninitialised elements of a part of a buffer; None if there are none."""
     shadow = store.shadow
     if shadow is None or not shadow.uninitialised(shadow.regions.resolve(stack, indices)):
         return None
@@ -202,7 +202,7 @@ def _lack(thread: Thread, value: Any) -> Lack | None:
 
 
 def _other(value: Any, mask: Array, high: bool) -> Any:
-    """The value with another one where the mask is."""
+    """The value with other elements under the mask."""
     array = np.asarray(value)
     kind = array.dtype
     if kind == dtypes.BOOL:
@@ -215,7 +215,7 @@ def _other(value: Any, mask: Array, high: bool) -> Any:
 
 
 def _differ(found: Sequence[Any], others: Sequence[Sequence[Any]]) -> list[Array]:
-    """For each result, where it is not the same in all evaluations."""
+    """For each result, the mask of elements that differ between evaluations."""
     return [_unequal(value, [other[n] for other in others]) for n, value in enumerate(found)]
 
 

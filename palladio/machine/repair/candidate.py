@@ -15,8 +15,8 @@ class Candidate:
     Fields:
         text: a line that the author can paste.
         program: the program with it.
-        elsewhere: whether it reaches other memory, so that other results may be those that were meant.
-        key: tells it from all other changes of its program; None where that is not known.
+        elsewhere: whether it accesses other memory, so that different results may be the intended ones.
+        key: identifies it among all changes of its program; None if unknown.
     """
 
     text: str

@@ -50,7 +50,7 @@ NEAR = 8
 """The number of gaps around each line of a finding in which a wait or fence is tried."""
 
 FEWEST = 24
-"""The gaps that count as near however far away they are: all of a small kernel."""
+"""The number of nearest gaps that always count as near: all gaps of a small kernel."""
 
 FORMS = 3
 """The number of indices that are tried for one of several barriers."""
@@ -64,7 +64,7 @@ class Candidates:
     """The candidates for one finding of a program.
 
     Args:
-        hopeless: true for a place of the program at which no change, or no wait for a barrier, can remove the finding.
+        hopeless: true for a point of the program at which no change, or no wait for a barrier, can remove the finding.
     """
 
     def __init__(self, program: Program, finding: Finding, hopeless: Callable[..., bool] = _never) -> None:
@@ -85,7 +85,7 @@ class Candidates:
             yield self._far()
 
     def _near(self) -> Iterator[Tier]:
-        """Those first that leave the kernel's structure as it is."""
+        """The changes near the finding; first those that preserve the kernel's structure."""
         yield self._own_waits()
         yield self._counts_of_arrivals()
         if self.code == "deadlock":  # a copy rather than an arrival at a barrier of copies
@@ -93,7 +93,7 @@ class Candidates:
         yield self._between_threads()
         yield self._moved_away()
         yield self._elsewhere()
-        yield self._flags_raised()  # a flag that is raised may have the wrong index, and nothing counts flags
+        yield self._flags_raised()  # last: a flag may be raised at the wrong index, and flags are not counted
 
     def _far(self) -> Iterator[Tier]:
         yield self._between_threads_anywhere()
@@ -101,10 +101,10 @@ class Candidates:
 
     @property
     def lacks(self) -> bool:
-        """True if an arrival or a signal may be missing: only a wait orders what is not ordered."""
+        """True if an arrival or a signal may be missing; other findings need a wait."""
         return self.code in ("deadlock", "barrier-pending-arrivals")
 
-    # Where.
+    # Points of insertion.
 
     @cached_property
     def gaps(self) -> list[Gap]:
@@ -113,7 +113,7 @@ class Candidates:
 
     @cached_property
     def near(self) -> list[Gap]:
-        """Those that are near to them."""
+        """The gaps near the lines of the finding."""
         ordered = sorted(self.survey.gaps, key=self._distance)
         near = {id(gap) for n, gap in enumerate(ordered) if n < FEWEST or self._distance(gap) < NEAR / 2}
         return [gap for gap in self.gaps if id(gap) in near]
@@ -141,7 +141,7 @@ class Candidates:
         program = replaced(self.program, spot.path, spot.index, 1, eqns)
         return Candidate(text, program, key=(spot.path, spot.index, text, key))
 
-    # The first tier: what a thread waits for by itself, and what stands there twice.
+    # The first tier: waits of a thread for its own operations, and duplicates.
 
     def _own_waits(self) -> Tier:
         yield from self._removed(self._doubled())
@@ -162,7 +162,7 @@ class Candidates:
             yield from self._registers()
 
     def _doubled(self) -> Iterator[Spot]:
-        """Equations that stand twice in a row."""
+        """Synchronising equations that repeat the previous one."""
         for spot in self._synchronising():
             before = spot.program.eqns[: spot.index]
             last = next((eqn for eqn in reversed(before) if eqn.op.sync is not None), None)
@@ -171,7 +171,7 @@ class Candidates:
                 yield spot
 
     def _strengthened(self, spot: Spot) -> Tier:
-        """A wait that lets less be in flight."""
+        """A wait that leaves fewer operations in flight."""
         eqn, line = spot.eqn, wording.line(spot.eqn)
         name = "wait_n" if eqn.op is accumulator_load else "n"
         n = eqn.params[name]
@@ -229,7 +229,7 @@ class Candidates:
                 yield from self._raised(root, [gap for gap in self.near if not self._doubles(gap, OPS["atomic"], root)])
 
     def _between_threads_anywhere(self) -> Tier:
-        """The other waits and arrivals: far from the finding, and beside those of the same reference."""
+        """The other waits and arrivals: far from the finding, and next to those of the same reference."""
         for root in self.signals:
             if root in self.flags:
                 yield from self._raised(root, self.gaps)
@@ -247,7 +247,7 @@ class Candidates:
                 yield from self._signalled(gap, root, op)
 
     def _only_copies_arrive(self, root: Var) -> bool:
-        """True if all arrivals at a barrier are those of copies: what is missing is a copy then."""
+        """True if all arrivals at a barrier are made by copies: then a copy is missing."""
         ops = [
             spot.eqn.op
             for spot in self.survey.spots
@@ -256,7 +256,7 @@ class Candidates:
         return bool(ops) and all(op.sync is not None and op.sync.issues is not None for op in ops)
 
     def _doubles(self, gap: Gap, op: Op, root: Var) -> bool:
-        """True if the operation stands there already, on this reference: then its index may be wrong."""
+        """True if the same operation on this reference is already there: then its index may be wrong."""
         for eqn in (gap.before, gap.after):
             if eqn is not None and eqn.op is op:
                 (reached,) = eqn.synchronised or (eqn.ref,)
@@ -265,7 +265,7 @@ class Candidates:
         return False
 
     def _related(self) -> list[Var]:
-        """The barriers and semaphores that go with the memory of the finding, then all others."""
+        """The barriers and semaphores used together with the memory of the finding, then all others."""
         touched = {root for spot in self.guilty for root in self.survey.roots_at(spot)}
         found: list[Var] = []
         for spot in self.survey.spots:
@@ -288,7 +288,7 @@ class Candidates:
                 yield Candidate(text, recounted(self.program, root, count), key=(root, count))
 
     def _signalled(self, gap: Gap, root: Var, op: Op) -> Tier:
-        """An arrival or a wait inserted."""
+        """Insertions of an arrival or a wait."""
         known = self.survey.known_as(root, gap.path, gap.index)
         if known is None or (op is barrier_wait and self.hopeless(gap.path, gap.index, root)):
             return
@@ -304,7 +304,7 @@ class Candidates:
     def _formed(
         self, gap: Gap, op: Op, operands: Sequence[tuple[Path, Atom]], params: dict[str, Any], text: str
     ) -> Tier:
-        """An operation on atoms of outer programs inserted."""
+        """Insertions of an operation on atoms of outer programs."""
         found = self._with_atoms(gap.path, operands)
         if found is None:
             return
@@ -321,12 +321,12 @@ class Candidates:
 
     @cached_property
     def _counts(self) -> list[int]:
-        """The numbers of blocks and of threads of the launches, as far as they are known."""
+        """The known numbers of blocks and of threads of the launches."""
         sizes = [[axis.size or 0 for axis in mesh.axes] for made in launches(self.program) for mesh in made.meshes]
         return [count for count in dict.fromkeys(map(math.prod, sizes)) if count > 1]
 
     def _raised(self, root: Var, gaps: Iterable[Gap]) -> Tier:
-        """An atomic access, by which others see that a thread has come so far, inserted."""
+        """Insertions of an atomic access that raises a flag to signal a thread's progress."""
         kinds = [spot.eqn.params.get("kind") for spot in self.survey.spots if spot.eqn.op.atomic]
         for gap in gaps:
             known = self.survey.known_as(root, gap.path, gap.index)
@@ -351,7 +351,7 @@ class Candidates:
         return program, names
 
     def _forms(self, gap: Gap, root: Var) -> Iterator[tuple[Any, list[tuple[Path, Atom]], str]]:
-        """The ways to name one of a reference's barriers in a gap: its transforms, index operands, and text."""
+        """The forms of a reference to one of several barriers in a gap: transforms, index operands, and text."""
         name, shape = self._name(root), root.type.shape  # type: ignore[union-attr]
         if not shape:
             yield (), [], name
@@ -374,13 +374,13 @@ class Candidates:
                 yield (Index((Operand(0),)),), [(there[index], index)], f"{name}.at[{text}]"
 
     def _remainders(self, gap: Gap, extent: int) -> Iterator[tuple[Atom, str]]:
-        """The remainders by a number of slots that are made in a gap's program before it."""
+        """The remainders by a number of slots that a gap's program computes before the gap."""
         for eqn in part_at(self.program, gap.path).eqns[: gap.index]:
             if eqn.op is OPS["rem"] and isinstance(eqn.y, Literal) and eqn.y.value == extent:
                 yield eqn.outputs[0], wording.source(eqn.location) or f"the remainder of {wording.line(eqn)}"
 
     def _places(self, gap: Gap, extent: int) -> Iterator[tuple[Atom, str]]:
-        """The indices of a thread along those axes of its mesh that are as long as a reference, or one longer."""
+        """The indices of a thread along the axes of its mesh that are as long as a reference, or longer by one."""
         for depth, (at, key, place) in enumerate(gap.path):
             if key == "programs" and extent > 1:
                 mesh = part_at(self.program, gap.path[:depth]).eqns[at].launch.meshes[place]
@@ -404,10 +404,10 @@ class Candidates:
             program = replaced(self.program, spot.path, spot.index, len(moved), moved)
             yield Candidate(text, program, key=(spot.path, spot.index, later + 1))
 
-    # The third tier: what stands in the wrong place.
+    # The third tier: misplaced equations.
 
     def _moved_away(self) -> Tier:
-        """Equations that only synchronise, moved elsewhere in their program, near to the lines of the finding."""
+        """Equations that only synchronise, moved elsewhere in their program, near the lines of the finding."""
         for spot in [each for each in self._synchronising() if _only_synchronises(each.eqn)][:NEAR]:
             gaps = [gap for gap in self.gaps if gap.path == spot.path]
             for gap in [each for each in gaps if each.index not in (spot.index, spot.index + 1)][:NEAR]:
@@ -418,7 +418,7 @@ class Candidates:
                     yield Candidate(text, moved, key=(spot.path, spot.index, gap.index))
 
     def _to(self, spot: Spot, gap: Gap) -> Program | None:
-        """The program with an equation moved within its sub-program; None where it lacks operands there."""
+        """The program with an equation moved within its sub-program; None if its operands are not available there."""
         eqns = spot.program.eqns
         if gap.index > spot.index:
             between = eqns[spot.index + 1 : gap.index]
@@ -458,7 +458,7 @@ class Candidates:
         yield from self._turned()
 
     def _turned(self) -> Tier:
-        """All indices of one ring of slots as those of another, or over all of its slots."""
+        """All indices of one ring of slots replaced by those of another ring, or widened to all of its slots."""
         used = self._rings()
         for (root, extent), uses in used.items():
             for other, same in used:
@@ -483,7 +483,7 @@ class Candidates:
         return used
 
     def _in_turn(self, root: Var, uses: Sequence[Use], extent: int) -> Tier:
-        """The next slot for each filling, where only one of several slots is ever used along an axis."""
+        """The next slot for each write after a read, if only one of several slots along an axis is ever used."""
         for axis in dict.fromkeys(map(_own_axis, uses)):
             mine = sorted((use for use in uses if _own_axis(use) == axis), key=self._order)
             if len(mine) < 2 or {type(use.index) for use in mine} != {int} or len({use.index for use in mine}) > 1:
@@ -500,7 +500,7 @@ class Candidates:
         return self.survey.order(use.spot)
 
     def _along(self, root: Var, uses: Sequence[Use], others: Sequence[Use]) -> Tier:
-        """The slots of one reference chosen as those of another, by the access of that which is nearest."""
+        """The slots of one reference indexed like those of another, by the nearest access of the other."""
         program, changed = self.program, False
         for use in uses:
             there = self._atoms_at(use.spot)
@@ -517,9 +517,9 @@ class Candidates:
             yield Candidate(f"index `{self._name(root)}` as `{donor}` is indexed beside it", program)
 
     def _widened(self, uses: Sequence[Use], extent: int, what: str, others: Sequence[Use]) -> Tier:
-        """Indices modulo the number of slots that there are, where they were modulo fewer.
+        """Indices modulo the number of slots, where they were modulo fewer.
 
-        Numbers, whose remainder is known already, become those of another ring beside them.
+        Constant indices are replaced by those of another ring near them.
         """
         program, old = self.program, 0
         for use in uses:
@@ -537,7 +537,7 @@ class Candidates:
             yield Candidate(f"let {what} turn through {extent} slots, not {old}", program)
 
     def _as_beside(self, spot: Spot) -> Tier:
-        """An index as accesses near it have it."""
+        """An index replaced by that of a near access."""
         there = self._atoms_at(spot)
         near = [use for other in self._by_distance(self._gap_at(spot)) for use in self.survey.uses(other)]
         for use in self.survey.uses(spot):
@@ -553,7 +553,7 @@ class Candidates:
                 yield self._changed(spot, text, _with_index(spot.eqn, use, index), key=key)
 
     def _other_slots(self, spot: Spot) -> Tier:
-        """An index or a slice moved on or back by one, round the end."""
+        """An index or a slice moved by one in either direction, modulo the extent."""
         eqn = spot.eqn
         axes = {(use.position, use.level, use.axis): (1, use.extent) for use in self.survey.uses(spot)}
         for position in range(len(eqn.op.stacks(eqn.transforms)) if eqn.op.index_start else 0):
@@ -565,7 +565,7 @@ class Candidates:
             yield from self._moved(spot, position, level, axis, size, extent, name)
 
     def _moved(self, spot: Spot, position: int, level: int, axis: int, size: int, extent: int, name: str) -> Tier:
-        """An index moved on or back by one slot, round the end."""
+        """An index moved by one slot in either direction, modulo the extent."""
         for step in dict.fromkeys((extent - size, size)):
             steps = [("add", step), ("rem", extent)]
             eqns = reindexed(spot.eqn, {position}, level, axis, lambda n, step=step: (n + step) % extent, steps)
@@ -574,13 +574,13 @@ class Candidates:
             yield self._changed(spot, text, *eqns, key=(position, level, axis))
 
     def _atoms_at(self, spot: Spot) -> set[Atom]:
-        """The variables of its own program that an equation may use."""
+        """The variables of the equation's sub-program that it may use."""
         return {atom for where, atom in self.survey.visible(spot.path, spot.index) if where == spot.path}
 
     def _gap_at(self, spot: Spot) -> Gap:
         return Gap(spot.path, spot.index, None, None, None, self.survey.order(spot))
 
-    # The last tier: what may be too many.
+    # The last tier: superfluous equations.
 
     def _removed(self, spots: Iterable[Spot]) -> Tier:
         for spot in spots:
@@ -591,7 +591,7 @@ class Candidates:
     # Words.
 
     def _name(self, root: Var | None) -> str:
-        """The reference as the source calls it where it can be read, else by its name."""
+        """The reference as written in the source if that can be read, else its name."""
         for spot in self.survey.spots if root is not None else ():
             for position in range(len(spot.eqn.inputs)):
                 if self.survey.root(spot, position) is root and not spot.eqn.op.control:
@@ -601,7 +601,7 @@ class Candidates:
         return (root.hint if root is not None else "") or "it"
 
     def _index(self, use: Use) -> str:
-        """An index as the source writes it."""
+        """An index as written in the source."""
         if isinstance(use.index, int):
             return str(use.index)
         found = wording.index(wording.operand(use.spot.eqn, use.position), use.axis)
@@ -613,7 +613,7 @@ def _space(root: Var) -> Any:
 
 
 def _own_axis(use: Use) -> tuple[int, int]:
-    """The level and axis of an index within the buffer, whichever block's it is."""
+    """The level and axis of an index within the buffer, without a transform to another block."""
     stack = use.spot.eqn.op.stacks(use.spot.eqn.transforms)[use.position]
     return use.level - isinstance(stack[0], Peer), use.axis
 
@@ -634,13 +634,13 @@ def _with_index(eqn: Eqn, use: Use, index: Any) -> Eqn:
 
 
 def _in_place(program: Program, use: Use, index: Any) -> Program:
-    """The program with another index for a use, which may have been changed for another of its uses already."""
+    """The program with another index for a use, whose equation may already have been changed for another use."""
     eqn = part_at(program, use.spot.path).eqns[use.spot.index]
     return replaced(program, use.spot.path, use.spot.index, 1, (_with_index(eqn, use, index),))
 
 
 def _modulo(program: Program, use: Use, old: Eqn, count: int) -> Program:
-    """The program with a use's index taken modulo another number, where the old remainder is made."""
+    """The program with a use's index taken modulo another number, at the equation of the old remainder."""
     part = part_at(program, use.spot.path)
     at = next(number for number, eqn in enumerate(part.eqns) if eqn.outputs == old.outputs)
     new = with_operand(old, "y", Literal(count, old.y.type.dtype))
@@ -656,7 +656,7 @@ _SIGNALS: dict[Op, tuple[tuple[Atom, ...], str, dict[str, Any]]] = {
     semaphore_signal: ((_ONE,), "pl.semaphore_signal({})", {}),
     semaphore_wait: ((_ONE,), "pl.semaphore_wait({})", {"decrement": True}),
 }
-"""Operands and parameters of what is inserted, besides the barrier or semaphore, and its text."""
+"""Operands and parameters of an inserted operation, besides the barrier or semaphore, and its text."""
 
 
 def _synchronises(eqn: Eqn) -> bool:
@@ -665,7 +665,7 @@ def _synchronises(eqn: Eqn) -> bool:
 
 
 def _only_synchronises(eqn: Eqn) -> bool:
-    """True if what an equation computes and moves is nothing."""
+    """True if an equation synchronises, and computes and moves nothing."""
     return not eqn.outputs and not eqn.written and eqn.op.sync is not None and eqn.op.sync.issues is None
 
 
@@ -694,6 +694,6 @@ _OWN: tuple[tuple[tuple[Op, ...], tuple[str, ...], tuple[str, ...], tuple[_Inser
 )
 """The ways in which a thread orders its own operations.
 
-The waits that may be made stronger; the codes of findings it is for, always or where such an operation takes part; and
-what may be inserted.
+The waits that may be strengthened; the codes of findings that it applies to, always or if such an operation takes part;
+and the possible insertions.
 """

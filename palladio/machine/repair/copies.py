@@ -1,4 +1,4 @@
-"""Copies that are missing, and waits for copies on semaphores: what another copy of the program tells of them."""
+"""Missing copies, and waits for copies on semaphores, derived from another copy of the program."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from palladio.types.transforms import Index, Operand
 
 
 def copied_like_sibling(program: Program, survey: Survey, gaps: Sequence[Gap]) -> Tier:
-    """A copy like another one of its program, all of its slots that are plain numbers one further or one before.
+    """A copy like another one of its program, with all constant slot indices one higher or one lower.
 
-    A copy of a value sends the last one of its type that nothing uses, if there is any.
+    A copy of a value sends the last unused value of its type, if there is one.
     """
     for spot in survey.spots:
         eqn = spot.eqn
@@ -42,7 +42,7 @@ def copied_like_sibling(program: Program, survey: Survey, gaps: Sequence[Gap]) -
 
 
 def _one_slot_on(eqn: Eqn, step: int) -> Eqn | None:
-    """An access with all indices that are plain numbers stepped; None if there are none, or no such slots."""
+    """An access with all constant indices stepped; None if there are none, or one would be out of bounds."""
     stacks, changed = list(eqn.op.stacks(eqn.transforms)), False
     for position, stack in enumerate(stacks):
         for level, transform in enumerate(stack):
@@ -61,7 +61,7 @@ def _one_slot_on(eqn: Eqn, step: int) -> Eqn | None:
 
 
 def _sending(eqn: Eqn, program: Program) -> Eqn:
-    """A copy: of a value, if it copies one, that nothing uses, where the program makes such a value."""
+    """A copy; if it copies a value, of an unused one of that type, if the program has one."""
     if "value" not in eqn.op.signature.operands:
         return eqn
     used = {atom for each in program.eqns for atom in each.inputs} | set(program.outputs)
@@ -70,7 +70,7 @@ def _sending(eqn: Eqn, program: Program) -> Eqn:
 
 
 def copy_awaited(program: Program, survey: Survey, gaps: Sequence[Gap]) -> Tier:
-    """A wait for a copy of its own thread that tells a semaphore of its end, after its start."""
+    """A wait for a copy that signals a semaphore, inserted after its start in the same thread."""
     for spot in survey.spots:
         eqn = spot.eqn
         if eqn.op not in (dma_start, dma_start_remote):
@@ -94,7 +94,7 @@ def copy_awaited(program: Program, survey: Survey, gaps: Sequence[Gap]) -> Tier:
 
 
 def _alone(eqn: Eqn, position: int) -> tuple[tuple[Any, ...], list[Atom]]:
-    """The transforms of one reference of an access, and the index operands that these alone have."""
+    """The transforms of one reference of an access, and their index operands alone."""
     operands: list[Atom] = []
 
     def own(entry: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Editing one equation of a program, wherever in its sub-programs it stands.
+"""Edits of one equation of a program, at any depth of its sub-programs.
 
-A path leads to a sub-program: for each level the number of the equation, the parameter, and the place in it if that is
-a tuple. Equations are addressed by path and number rather than by identity, since one may stand in a program twice.
+A path leads to a sub-program: for each level the number of the equation, the parameter, and the index in it if that is
+a tuple. Equations are addressed by path and number, not by identity, since one may occur twice in a program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Path = tuple[Step, ...]
 
 @dataclass(frozen=True, eq=False)
 class Spot:
-    """An equation and where it stands: number `index` of the sub-program `program` at `path`."""
+    """An equation with its position: number `index` of the sub-program `program` at `path`."""
 
     path: Path
     index: int
@@ -43,7 +43,7 @@ def spots(program: Program, path: Path = ()) -> Iterator[Spot]:
 
 
 def parts(eqn: Eqn) -> Iterator[tuple[str, int | None, Program]]:
-    """The sub-programs of an equation: each with its parameter and its place there."""
+    """The sub-programs of an equation, each with its parameter and its index there."""
     for key, value in eqn.params.items():
         if isinstance(value, Program):
             yield key, None, value
@@ -87,9 +87,9 @@ def replaced(program: Program, path: Path, index: int, count: int, eqns: Iterabl
 
 
 def passed_in(program: Program, path: Path, atom: Atom) -> tuple[Program, Atom] | None:
-    """The program in which the sub-program at `path` gets an atom of this one, and what that is called there.
+    """The program in which the sub-program at `path` gets an atom of this one as input, and the inner atom.
 
-    None where the way leads through an operation that passes nothing on.
+    None if the path leads through an operation that does not pass operands on.
     """
     if not path or isinstance(atom, Literal):
         return program, atom
@@ -108,11 +108,11 @@ def passed_in(program: Program, path: Path, atom: Atom) -> tuple[Program, Atom] 
 
 
 def _given(eqn: Eqn, key: str, place: int | None, atom: Atom) -> tuple[Eqn, Var] | None:
-    """The equation with an atom among what it passes to its sub-programs, and its name in one of them."""
+    """The equation that passes an atom to its sub-programs, and the variable for it in one of them."""
     first = eqn.op.own_operands
     if first is None:
         return None
-    constants = eqn.params.get("constants", len(eqn.inputs) - first)  # what stays the same in all iterations
+    constants = eqn.params.get("constants", len(eqn.inputs) - first)  # loop-invariant operands
     bounds = 1 if eqn.op is loop else 0
     end = first + bounds + constants if "constants" in eqn.params else len(eqn.inputs)
     value = eqn.params[key]
@@ -146,18 +146,18 @@ def _given(eqn: Eqn, key: str, place: int | None, atom: Atom) -> tuple[Eqn, Var]
 
 
 def with_params(eqn: Eqn, **params: Any) -> Eqn:
-    """The equation with some static parameters changed, of those that make no difference to its effects."""
+    """The equation with some static parameters changed that do not affect its effects."""
     return replace(eqn, params={**eqn.params, **params})
 
 
 def with_operand(eqn: Eqn, name: str, atom: Atom) -> Eqn:
-    """The equation with another atom for an operand, which has no effects of its own."""
+    """The equation with another atom for an operand that has no effects."""
     at = eqn.op.signature.operands.index(name)
     return replace(eqn, inputs=(*eqn.inputs[:at], atom, *eqn.inputs[at + 1 :]))
 
 
 def shape_at(eqn: Eqn, position: int, level: int) -> tuple[int, ...]:
-    """The shape of what the first `level` transforms of an input's stack select."""
+    """The shape of the selection of the first `level` transforms of an input's stack."""
     stack = eqn.op.stacks(eqn.transforms)[position]
     operands = [atom.type for atom in eqn.indices]
     return transformed(eqn.inputs[position].type.array, stack[:level], operands).shape  # type: ignore[union-attr,arg-type]
@@ -171,7 +171,7 @@ def reindexed(
     static: Callable[[int], int],
     steps: Sequence[tuple[str, int]],
 ) -> Sequence[Eqn]:
-    """The equation with another index along one axis of one level of some stacks, after those that compute it."""
+    """The equation with another index along one axis of one level of some stacks, preceded by the index arithmetic."""
     builder = Builder()
     builder.location = eqn.location
     inputs = list(eqn.inputs)
@@ -194,7 +194,7 @@ def reindexed(
 
 
 def stepped(builder: Builder, atom: Atom, steps: Sequence[tuple[str, int]]) -> Atom:
-    """An index behind these operations with constants."""
+    """An index after these operations with constants."""
     for name, amount in steps:
         (atom,) = builder.emit(OPS[name], atom, Literal(amount, atom.type.dtype))  # type: ignore[union-attr]
     return atom

@@ -1,4 +1,4 @@
-"""Accesses in another form: atomic, or a reduction, rather than in two steps; of another block of the cluster."""
+"""Accesses in another form: atomic or reducing instead of in two steps; to another block of the cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made_atomic(program: Program, spot: Spot) -> Tier:
             kind = _KINDS[made.op]
             other = made.y if made.x is old else made.x
         between = eqns[at + 1 : spot.index]
-        if any(other in eqn.outputs for eqn in between):  # not known yet where the old value is read
+        if any(other in eqn.outputs for eqn in between):  # not yet computed at the load
             continue
         try:
             atomic = form(OPS["atomic"], (ref, other, *indices), {"transforms": load.transforms, "kind": kind}, None)
@@ -52,7 +52,7 @@ def made_atomic(program: Program, spot: Spot) -> Tier:
 
 
 def made_reduction(program: Program, spot: Spot) -> Tier:
-    """A copy that adds to its target, or is combined with it as another copy of the program is."""
+    """A copy that adds to its target, or reduces into it like another copy of the program."""
     eqn = spot.eqn
     if "reduction" not in eqn.params or eqn.reduction is not None:
         return
@@ -64,7 +64,7 @@ def made_reduction(program: Program, spot: Spot) -> Tier:
 
 
 def other_peers(program: Program, survey: Survey, spot: Spot) -> Tier:
-    """Another block of the cluster for a reference: that of another one of the same access, the next or the last."""
+    """Another block of the cluster for a reference: that of another reference of the access, or a neighbour."""
     eqn = spot.eqn
     if not eqn.op.index_start:
         return
@@ -104,7 +104,7 @@ def _blocks(eqn: Eqn) -> list[Any]:
 
 
 def _at_peer(eqn: Eqn, position: int, peer: Peer) -> Eqn:
-    """An equation that reaches another block by an input."""
+    """An equation whose reference at an input is in another block."""
     stacks = list(eqn.op.stacks(eqn.transforms))
     stacks[position] = (peer, *stacks[position][1:])
     return with_params(eqn, transforms=tuple(stacks) if eqn.op.ref_count > 1 else stacks[0])

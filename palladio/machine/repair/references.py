@@ -1,4 +1,4 @@
-"""The references of a launch, wherever its programs use them: their accesses, other types, rings of slots."""
+"""The references of a launch in all its programs: their accesses, other types, rings of slots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def launches(program: Program) -> list[Any]:
 
 
 def references(program: Program, space: Any) -> list[Var]:
-    """The references to scratch memory of a space, where they are made."""
+    """The references to scratch memory of a space, at their allocation."""
     found: dict[Var, None] = {}
     for eqn in walk(program):
         made: Sequence[Var] = ()
@@ -38,7 +38,7 @@ def references(program: Program, space: Any) -> list[Var]:
 
 
 def _within(eqn: Eqn, part: Program, known: Known) -> dict[Atom, Var]:
-    """The references that a sub-program gets, by its own variables; their replacements have new types only."""
+    """The references passed to a sub-program, by its own variables; replaced only if their type changes."""
     first = eqn.op.own_operands
     found: dict[Atom, Var] = {}
     for position, atom in enumerate(eqn.inputs) if first is not None else ():
@@ -54,9 +54,9 @@ def rewritten(
     """The program with some references replaced, and every equation that reaches them changed.
 
     Args:
-        roots: what takes the place of references where they are made.
-        known: what takes the place of references of this program.
-        change: gets an equation, as it stands, and the positions of its inputs that are such references.
+        roots: the replacements of references at their allocation.
+        known: the replacements of references of this program.
+        change: called with an equation, after replacement, and the positions of its replaced inputs.
     """
     known = {**known, **{var: roots[var] for var in program.inputs if var in roots}}
     eqns: list[Eqn] = []
@@ -79,7 +79,7 @@ def rewritten(
 
 
 def _made_again(params: dict[str, Any], roots: Known) -> dict[str, Any]:
-    """The parameters of an equation with its allocations of the types that the inputs of its programs have."""
+    """The parameters of an equation, with allocation types taken from the inputs of its programs."""
     if not any(new.type != old.type for old, new in roots.items()):
         return params
     if "launch" in params:
@@ -94,7 +94,7 @@ def _made_again(params: dict[str, Any], roots: Known) -> dict[str, Any]:
 
 
 def accesses(program: Program, root: Var) -> list[tuple[Eqn, int]]:
-    """The equations that reach a reference, in sub-programs too, and the positions at which they do."""
+    """The equations that access a reference, including sub-programs, with the positions of the reference."""
     found: list[tuple[Eqn, int]] = []
 
     def visit(part: Program, known: set[Atom]) -> None:
@@ -111,13 +111,13 @@ def accesses(program: Program, root: Var) -> list[tuple[Eqn, int]]:
 
 
 def _own(stack: Sequence[Any]) -> int:
-    """The number of transforms in front of those within the buffer: one that says whose it is, or none."""
+    """The number of transforms before those within the buffer: 1 for a `Peer`, or 0."""
     return 1 if stack and isinstance(stack[0], Peer) else 0
 
 
 @dataclass(frozen=True)
 class Slots:
-    """The slots of a buffer: what one axis of one level of the stacks on it, behind whose it is, is indexed by."""
+    """The slots of a buffer: an indexed axis of one level of its stacks, counted after a `Peer`."""
 
     root: Var
     level: int
@@ -127,7 +127,7 @@ class Slots:
 
 
 def slots_of(program: Program, space: Any) -> Iterator[Slots]:
-    """Along which axes each reference of a space is indexed, by several numbers or by one that turns."""
+    """The axes along which a reference of a space is indexed by several constants or by a variable."""
     for root in references(program, space):
         found: dict[tuple[int, int], list[tuple[Eqn, int, Any, int]]] = {}
         for eqn, position in accesses(program, root):
@@ -145,7 +145,7 @@ def slots_of(program: Program, space: Any) -> Iterator[Slots]:
 
 
 def wrapped(program: Program, slots: Sequence[Slots], count: int) -> Program:
-    """The program with only so many slots in these buffers: every index of one is taken modulo their number."""
+    """The program with `count` slots in these buffers: each slot index is taken modulo `count`."""
     for each in slots:
 
         def change(eqn: Eqn, at: set[int], each: Slots = each) -> Sequence[Eqn]:
@@ -170,7 +170,7 @@ def wrapped(program: Program, slots: Sequence[Slots], count: int) -> Program:
 
 
 def recounted(program: Program, root: Var, count: int) -> Program:
-    """The program in which a barrier counts so many arrivals."""
+    """The program in which a barrier counts `count` arrivals."""
     type: Any = root.type
     others = tuple(each for each in type.attributes if not isinstance(each, Arrivals))
     attributes = (replace(type.attribute(Arrivals), count=count), *others)

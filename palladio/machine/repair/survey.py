@@ -1,4 +1,4 @@
-"""A survey of a program for repairs: which reference each equation reaches, and where an equation may be inserted."""
+"""A survey of a program for repairs: the reference that each equation accesses, and the gaps for insertions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from palladio.types.transforms import Index, Operand, SliceEntry
 from palladio.types.types import RefType, Type
 
 Roots = Mapping[Atom, Var]
-"""The reference that a variable of a sub-program stands for, as its launch or scope made it."""
+"""The original reference of each variable of a sub-program, as allocated by its launch or scope."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """A place between two equations of a sub-program, before its equation number `index`.
+    """A gap between two equations of a sub-program, before its equation number `index`.
 
     Fields:
-        before: the last equation before it that synchronises or reaches memory, if there is one in the sub-program.
+        before: the last equation before it in the sub-program that synchronises or accesses memory, if there is one.
         after: the next such equation.
-        around: the equation whose sub-program it is.
-        order: its place among all such equations of the program.
+        around: the equation that has the sub-program.
+        order: its position among all such equations of the program.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class Gap:
 class Use:
     """An index of an access: the atom or number that selects one of `extent` slots along an axis of a reference.
 
-    An atom is the author's: before the extent is added to it where it is negative.
+    An atom is the author's index, before the extent is added to negative values.
     """
 
     spot: Spot
@@ -54,7 +54,7 @@ class Use:
 
 
 class Survey:
-    """The equations of a program that matter to its synchronisation, in order, with the references that they reach."""
+    """The equations of a program that synchronise or access memory, in order, with their references."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -101,18 +101,18 @@ class Survey:
         return {**inner, **{var: var for var in made}}
 
     def root(self, spot: Spot, position: int) -> Var | None:
-        """The reference that an equation reaches at an input."""
+        """The original reference of an equation's input."""
         atom = spot.eqn.inputs[position]
         return self.roots[spot.path].get(atom) if isinstance(atom, Var) else None
 
     def roots_at(self, spot: Spot) -> list[Var]:
-        """The references that an equation reaches itself."""
+        """The references that an equation accesses, except control flow."""
         reached = (self.root(spot, position) for position in range(len(spot.eqn.inputs)))
         return [] if spot.eqn.op.control else [root for root in reached if root is not None]
 
     @cached_property
     def all_roots(self) -> list[Var]:
-        """Every reference that a launch or a scope of the program makes or passes on."""
+        """Every reference that a launch or a scope of the program allocates or passes on."""
         found = (root for roots in self.roots.values() for root in roots.values() if isinstance(root.type, RefType))
         return list(dict.fromkeys(found))
 
@@ -129,7 +129,7 @@ class Survey:
         return found
 
     def order(self, spot: Spot) -> int:
-        """The place of an equation among all that matter."""
+        """The position of an equation among all surveyed ones."""
         return self.orders[spot.path, spot.index]
 
     def uses(self, spot: Spot) -> list[Use]:

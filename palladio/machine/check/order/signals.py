@@ -61,7 +61,7 @@ class Signals:
         self._add(_Signal(amount, clocks, component, epoch))
 
     def add_copy(self, amount: int, clocks: Clocks, component: Component, accesses: Sequence[Access]) -> None:
-        """A copy starts. Its accesses belong to the component of the semaphore's copies; their epoch is not known yet."""
+        """A copy starts. Its accesses belong to the component of the semaphore's copies, at an epoch not yet known."""
         self._add(_Signal(amount, clocks, component, 0, accesses))
 
     def _add(self, signal: _Signal) -> None:
@@ -130,7 +130,7 @@ class _Takes:
 
 
 def _divided(signals: list[_Signal], spare: Callable[[_Signal | None], int]) -> tuple[list[_Signal], list[_Signal]]:
-    """The signals that a wait needs, and the others; `spare` is the amount that it can spare, in all or beside a signal."""
+    """The signals that a wait needs, and the others; `spare` is the surplus amount, in all or for one signal."""
     if spare(None) <= 0:
         return signals, []
     parts: tuple[list[_Signal], list[_Signal]] = [], []
