@@ -88,7 +88,7 @@ class State:
         return State(self.write, (access,), self.initialised, self.beside)
 
     def after_write(self, access: Access, ordered: Ordered) -> State:
-        """The state with a write that replaces all earlier accesses; an atomic one keeps unordered atomic ones beside it."""
+        """The state with a write that replaces all earlier accesses; an atomic one keeps unordered atomic ones."""
         if not access.atomic or self.write is None:
             return State(access, (), True)
         before = (*self.beside, self.write, *self.reads)
@@ -299,7 +299,7 @@ class Shadow:
             yield state, self._spread(each is state for each in flat).ravel()
 
     def writes(self) -> Iterator[tuple[Access, Array]]:
-        """For each equation that has written, one of its writes, and the elements whose last write it made, bool[shape]."""
+        """For each equation that has written, one of its writes, and the elements that it wrote last, bool[shape]."""
         flat = [state.write for state in self._cells.ravel().tolist()]
         for site, access in {each.site: each for each in reversed(flat) if each is not None}.items():
             yield access, self._spread(each is not None and each.site is site for each in flat)

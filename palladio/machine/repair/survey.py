@@ -161,7 +161,7 @@ class Survey:
                     yield Use(spot, position, level, axis, extent, index)
 
     def visible(self, path: Path, index: int) -> list[tuple[Path, Atom]]:
-        """The variables that an equation inserted there may use, of its program and of those around it, by path."""
+        """The variables that an inserted equation may use, of its program and of the enclosing ones, by path."""
         found: list[tuple[Path, Atom]] = []
         for depth in range(len(path), -1, -1):
             if not any(each[1] == "programs" for each in path[:depth]):
@@ -173,7 +173,7 @@ class Survey:
         return found
 
     def known_as(self, root: Var, path: Path, index: int) -> tuple[Path, Atom] | None:
-        """The variable for a reference in the nearest program around a place that has it."""
+        """The variable for a reference in the innermost enclosing program that has it."""
         for where, atom in self.visible(path, index):
             if isinstance(atom, Var) and self.roots[where].get(atom) is root:
                 return where, atom
@@ -181,7 +181,7 @@ class Survey:
 
 
 def unwrapped(program: Program, atom: Atom) -> Atom:
-    """An index as it was before the extent was added to it where it is negative."""
+    """The author's index, before the extent was added to negative values."""
     chosen = maker(program, atom)
     if chosen is None or chosen.op is not OPS["select"]:
         return atom
@@ -190,12 +190,12 @@ def unwrapped(program: Program, atom: Atom) -> Atom:
 
 
 def maker(program: Program, atom: Atom) -> Eqn | None:
-    """The equation of a program that an atom comes from."""
+    """The equation of a program that computes an atom."""
     return next((eqn for eqn in program.eqns if atom in eqn.outputs), None)
 
 
 def remainder(program: Program, atom: Atom) -> Eqn | None:
-    """The remainder by a number that an index is, perhaps of another integer type."""
+    """The remainder by a constant that computes an index, looking through conversions."""
     eqn = maker(program, atom)
     while eqn is not None and eqn.op is OPS["convert"]:
         eqn = maker(program, eqn.array)

@@ -1,4 +1,4 @@
-"""Repairs in words: source text of calls and operands, and places by line."""
+"""The wording of repairs: source text of calls and operands, and positions by line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palladio.ir.core import Eqn
 
 
 def source(location: Location | None) -> str:
-    """The text of a call or access on one line; empty where there is none."""
+    """The text of a call or access on one line; empty if there is none."""
     if location is None or location.end_line != location.line:
         return ""
     line = linecache.getline(location.file, location.line).encode()
@@ -27,7 +27,7 @@ def parsed(location: Location | None) -> ast.expr | None:
 
 
 def operand(eqn: Eqn, position: int) -> ast.expr | None:
-    """The expression by which a line names the reference at an input of its equation."""
+    """The source expression of the reference at an input of an equation."""
     found = parsed(eqn.location)
     if isinstance(found, ast.Call):
         name = found.func.attr if isinstance(found.func, ast.Attribute) else getattr(found.func, "id", "")
@@ -70,7 +70,7 @@ def line(eqn: Eqn) -> str:
 
 
 def between(before: Eqn | None, after: Eqn | None, around: Eqn | None) -> str:
-    """A place between two equations, or inside one: `after line 144 of kernels.py`."""
+    """The position between two equations, or inside one: `after line 144 of kernels.py`."""
     if before is not None and before.location is not None and not before.op.control:
         return f"after {line(before)}"
     if after is not None and after.location is not None:
@@ -81,12 +81,12 @@ def between(before: Eqn | None, after: Eqn | None, around: Eqn | None) -> str:
 
 
 def call(eqn: Eqn) -> str:
-    """The text of the call that an equation comes from, or its operation."""
+    """The source text of an equation's call, or its operation."""
     return source(eqn.location) or eqn.op.name
 
 
 def with_number(eqn: Eqn, old: int, new: int) -> str:
-    """The call of an equation with one number in place of another; empty where it does not stand in the text."""
+    """The call of an equation with one number replaced; empty unless the old one occurs once in its text."""
     found = parsed(eqn.location)
     if not isinstance(found, ast.Call):
         return ""

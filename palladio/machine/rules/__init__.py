@@ -1,4 +1,4 @@
-"""Rules of the machine for the operations that reach memory or other threads, a module per family."""
+"""The machine's rules for operations that access memory or other threads, one module for each family."""
 
 from palladio.machine.rules import access, barrier, copy, dependent, grid, launch, semaphore, wgmma
 

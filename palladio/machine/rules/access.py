@@ -1,4 +1,4 @@
-"""Ordinary accesses: they happen at once, by the definition of the operation."""
+"""Ordinary accesses: performed immediately, by the definition of the operation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from palladio.types.types import RefType
 
 @RULES.at_once("load")
 def access(eqn: Eqn, note: str = "ordinary") -> Callable[..., Any]:
-    """The rule of every operation that reaches data and does not wait.
+    """The rule of every operation that accesses data and does not wait.
 
     Args:
-        note: how the checker takes note of it: a method of `Accesses`.
+        note: the method of `Accesses` by which the checker records it.
     """
     refs = [n for n, type in enumerate(eqn.input_types) if isinstance(type, RefType)]
     params = dict(eqn.params)
@@ -46,13 +46,13 @@ def access(eqn: Eqn, note: str = "ordinary") -> Callable[..., Any]:
 
 @RULES.in_steps(*(op.name for op in ALL_OPS if op.atomic))
 def atomic(eqn: Eqn) -> Callable[..., Coroutine]:
-    """An atomic access: others may go first, and it orders what it touches."""
+    """An atomic access: a scheduling point, which orders the accesses of its elements."""
     return _atomic(eqn, "atomic", "atomic")
 
 
 @RULES.in_steps_unused(*(op.name for op in ALL_OPS if op.atomic))
 def tally(eqn: Eqn) -> Callable[..., Coroutine]:
-    """An atomic access whose result is unused: it releases, and acquires nothing; two of one kind may change places."""
+    """An atomic access whose result is unused: it only releases, and two of the same kind commute."""
     kind = eqn.params.get("kind", "exchange")
     return _atomic(eqn, "tally", "atomic" if kind == "exchange" else f"tally {kind}")
 
@@ -72,7 +72,7 @@ def _atomic(eqn: Eqn, note: str, kind: str) -> Callable[..., Coroutine]:
 
 
 def _point(store: Any, stack: Any, indices: Any, kind: str) -> Point:
-    """The memory that an atomic touches: its elements, or the buffer if there are many."""
+    """The memory that an atomic accesses: its elements, or the buffer if there are many."""
     numbers = None
     if store.shadow is not None:
         numbers = elements(store.shadow.regions.resolve(stack, indices), store.type.shape)

@@ -16,7 +16,7 @@ from palladio.machine.run.threads import Point, Thread, Wait
 
 
 def arrive(machine: Machine, slot: BarrierSlot, by: Any) -> None:
-    """One arrival; the last one of a phase completes it and wakes those who wait."""
+    """One arrival; the last one of a phase completes it and wakes the waiting threads."""
     slot.arrived += 1
     slot.arrivals.append(by)
     if slot.arrived == slot.needed:
@@ -34,12 +34,12 @@ def arrive(machine: Machine, slot: BarrierSlot, by: Any) -> None:
 
 
 def passes(thread: Thread, slot: BarrierSlot) -> bool:
-    """True if a wait returns. The hardware compares parities, so a thread two completions late waits on."""
+    """True if a wait returns. The hardware compares parities, so a thread two completions late keeps waiting."""
     return bool((slot.completed - thread.observed.get(slot, 0)) % 2)
 
 
 def returns(thread: Thread, eqn: Eqn, slot: BarrierSlot) -> bool:
-    """True if a wait returns. Where a run is checked, a thread that is late is reported, and continues."""
+    """True if a wait returns. In a checked run, a late thread is reported, and continues."""
     late = thread.checker is not None and thread.checker.barriers.misses(thread, eqn, slot)
     return late or passes(thread, slot)
 
@@ -73,7 +73,7 @@ def barrier_arrive(eqn: Eqn) -> Callable[..., Coroutine]:
         if not predicate:
             return ()
         slots = slots_of(barrier, stack, indices)
-        if thread.points:  # one step, though it counts in several blocks: their arrivals are one for those that wait
+        if thread.points:  # one step, though it counts in several blocks: waiting threads see one arrival
             yield Point("arrive", slots[0], more=tuple(Point("arrive", slot) for slot in slots[1:]))
         thread.eqn = eqn
         for slot in slots:
@@ -107,7 +107,7 @@ def barrier_wait(eqn: Eqn) -> Callable[..., Coroutine]:
 
 @RULES.in_steps("barrier_sync")
 def barrier_sync(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Arrive and wait for the phase under way; phases that the thread took no part in do not count."""
+    """Arrive and wait for the current phase; phases without this thread do not count."""
     stack = eqn.transforms
 
     def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
@@ -133,12 +133,12 @@ def barrier_sync(eqn: Eqn) -> Callable[..., Coroutine]:
 
 @RULES.in_steps("barrier_test")
 def barrier_test(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Look whether the next completion has come."""
+    """Test whether the next completion has happened."""
     stack = eqn.transforms
 
     def steps(thread: Thread, barrier: Barrier, *indices: Any) -> Coroutine:
         slot = barrier.slot(stack, indices)
-        yield Point("test", slot)  # also without a policy that asks: a thread that polls lets the others run
+        yield Point("test", slot)  # under every policy: a polling thread lets the others run
         thread.eqn = eqn
         if not returns(thread, eqn, slot):
             return (np.bool_(False),)

@@ -1,4 +1,4 @@
-"""The blocks that the steps of a grid visit, held to the rules of Pallas' interpreter for TPUs."""
+"""The blocks that the steps of a grid visit, checked by the rules of Pallas' interpreter for TPUs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Point = tuple[int, ...]
 
 
 class BlockVisits:
-    """Follows one run of a grid.
+    """Tracks one run of a grid.
 
     Args:
-        shapes: of the inputs.
+        shapes: the shapes of the inputs.
     """
 
     def __init__(self, thread: Thread, grid: Grid, kernel: Program, shapes: Sequence[Shape]) -> None:
@@ -34,11 +34,11 @@ class BlockVisits:
         self._visited: dict[int, dict[Point, Point]] = {}
 
     def at(self, index_map: Program, point: Point, found: Sequence[Any]) -> None:
-        """A step of the grid goes to the blocks that an index map gives.
+        """A step of the grid visits the blocks that an index map gives.
 
         Raises:
-            CheckError: a block outside of its array.
-            PalladioValueError: a block of an output that was left before.
+            CheckError: a block outside its array.
+            PalladioValueError: a revisited block of an output.
         """
         for number, block in enumerate(self.blocks):
             if block.index_map is index_map and block.contiguous:
@@ -77,7 +77,7 @@ class BlockVisits:
 
 
 def _starts_inside(dim: Any, index: int, extent: int) -> bool:
-    """True if a block begins inside of its axis."""
+    """True if a block begins inside its axis."""
     match dim:
         case Blocked(size):
             return 0 <= index * size < max(extent, 1)

@@ -1,4 +1,4 @@
-"""Asynchronous copies: their effects when they are issued and when they complete, and the waits for them."""
+"""Asynchronous copies: their effects at issue and at completion, and the waits for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Part = tuple[Buffer, Stack]
 
 
 def _array_type(eqn: Eqn, position: int) -> ArrayType:
-    """The type of what the stack of an input selects."""
+    """The type of the selection of an input's stack."""
     (*_,) = eqn.inputs
     operands = [atom.type for atom in eqn.indices]
     return transformed(eqn.inputs[position].type.array, eqn.transforms[position], operands)  # type: ignore[union-attr, arg-type]
@@ -45,7 +45,7 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
     kept: dict[tuple[int, int], tuple[Stack, Stack]] = {}
 
     def shared(parts: int, number: int) -> tuple[Stack, Stack]:
-        """The stacks of a block's share, each made once: the checker knows a stack again by identity."""
+        """The stacks of a block's share, cached since the checker identifies a stack by identity."""
         found = kept.get((parts, number))
         if found is None:
             share = _share(shape, parts, number)
@@ -94,7 +94,7 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
 
 
 def _siblings(thread: Thread, eqn: Eqn, target: Buffer, places: Sequence[Any]) -> list[Buffer]:
-    """A buffer of these blocks of the cluster, all of which must have come to its scope."""
+    """The buffers of these blocks of the cluster, all of which must have entered the scope."""
     if any(place not in target.siblings for place in places):
         if thread.checker is not None:
             thread.checker.async_ops.absent(thread, eqn, target)
@@ -107,7 +107,7 @@ def _siblings(thread: Thread, eqn: Eqn, target: Buffer, places: Sequence[Any]) -
 
 
 def _share(shape: Sequence[int], parts: int, number: int) -> tuple[Index, ...]:
-    """The part of a shared copy that one block loads: rows of the first axis that the parts divide."""
+    """The part of a collective copy that one block loads: a range of the first axis that the parts divide."""
     axis = next((n for n, extent in enumerate(shape) if extent % parts == 0), 0)
     bounds = [extent * step // parts for extent in (shape[axis],) for step in (number, number + 1)]
     whole = [SliceEntry(0, extent) for extent in shape]
@@ -116,7 +116,7 @@ def _share(shape: Sequence[int], parts: int, number: int) -> tuple[Index, ...]:
 
 
 def _land(async_op: AsyncOp, slot: BarrierSlot, parts: int) -> None:
-    """The bytes, or a block's part of them, have landed: one arrival when all parts have."""
+    """The bytes, or a block's part of them, have landed; one arrival when all parts have."""
     machine, eqn = async_op.thread.machine, async_op.eqn
     if machine.checker is not None:
         machine.checker.async_ops.lands(async_op, slot)
@@ -211,7 +211,7 @@ def commit_gmem(eqn: Eqn) -> Callable[..., Any]:
 
 @RULES.at_once("async_prefetch")
 def async_prefetch(eqn: Eqn) -> Callable[..., Any]:
-    """Bring nothing: it changes no value."""
+    """A no-op: a prefetch changes no value."""
     return lambda thread, *values: ()
 
 
@@ -242,7 +242,7 @@ def async_store_smem(eqn: Eqn) -> Callable[..., Coroutine]:
 
 @RULES.in_steps("dma_start", "dma_start_remote")
 def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Start a copy between memories that raises semaphores by its bytes."""
+    """Start a copy between memories that increments semaphores by its bytes."""
     stacks = eqn.transforms
     amount = bytes_of(eqn)
 

@@ -1,4 +1,4 @@
-"""Dependent launches: launches run one after the other, and the checker follows what may overlap on hardware."""
+"""Dependent launches: they run one after the other, and the checker tracks which may overlap on hardware."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palladio.machine.run.threads import Thread
 
 @RULES.at_once("griddepcontrol_wait")
 def griddepcontrol_wait(eqn: Eqn) -> Callable[..., Any]:
-    """Acquire the ends of the launches before."""
+    """Acquire the ends of the earlier launches."""
 
     def run(thread: Thread) -> Any:
         thread.eqn = eqn

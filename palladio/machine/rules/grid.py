@@ -1,4 +1,4 @@
-"""Grid kernels that start copies and wait for them: one thread goes through the grid, step after step.
+"""Grid kernels that start copies and wait for them: one thread executes the steps of the grid in order.
 
 Under Pallas' interpreter for TPUs the cores share the grid (`grid_on_cores`).
 """
@@ -24,7 +24,7 @@ from palladio.ops.grid import grid_call as operation
 
 
 class _References:
-    """The references of a kernel to blocks: the same buffer as long as it is the same block."""
+    """The references of a kernel to blocks: the buffer is kept as long as the block stays the same."""
 
     def __init__(self, thread: Thread, grid: Grid, kernel: Program) -> None:
         self.thread = thread
@@ -44,7 +44,7 @@ class _References:
             return found
         var = self.vars[number]
         buffer = Buffer(var.type, var.hint or f"block {number}", None, view)  # type: ignore[arg-type]
-        if found is None:  # a block that stays, most often a whole array, is one whose accesses can be checked
+        if found is None:  # only a block that stays, usually a whole array, has checked accesses
             output = number >= self.initialised
             self.thread.machine.allocated(buffer, True, output or self.written[number])
             self.whole[number] = buffer
@@ -53,7 +53,7 @@ class _References:
 
 @RULES.in_steps("grid_call")
 def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
-    """The definition of a grid, its kernel run in steps and its scratch made of what the machine knows."""
+    """A grid by its definition, with the kernel run in steps and scratch allocated on the machine."""
     grid, kernel = eqn.grid, eqn.kernel
     names = [var.hint or "scratch" for var in grid.split(kernel.inputs).scratch]
 
@@ -83,7 +83,7 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
 
 
 def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
-    """Run a grid kernel that waits, from its beginning to its end, and return its outputs."""
+    """Run a grid kernel that waits, to its end, and return its outputs."""
     if machine.cores:
         return run_on_cores(machine, eqn, operands)
     kernel, results = eqn.kernel, []

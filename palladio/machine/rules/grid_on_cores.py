@@ -1,9 +1,9 @@
 """Grids on the cores of a TPU, by the rules of Pallas' interpreter.
 
-The axes that are called parallel are the first ones. Their points are split over the cores, in a random order of the
-indices along each of them; a core goes through its share step after step. It has memory of its own for blocks,
-prefetched scalars and scratch: a block is fetched from main memory when its index changes, and one of an output is
-stored there when its index is about to change. Main memory is one for all cores.
+The parallel axes must be the first ones. Their points are divided over the cores, in a random order of the indices
+along each of them; a core executes its share in order. It has private memory for blocks, prefetched scalars and
+scratch: a block is fetched from main memory when its index changes, and one of an output is stored there when its index
+is about to change. All cores share main memory.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Point = tuple[int, ...]
 
 
 class Shares:
-    """The points of a grid in the order in which cores go through them, and the share of each core.
+    """The points of a grid in the order of execution, and the share of each core.
 
     Args:
-        seed: of the order of the indices along parallel axes.
+        seed: seed for the order of the indices along parallel axes.
 
     Raises:
-        PalladioValueError: a parallel axis after one that is not.
+        PalladioValueError: a parallel axis after one that is not parallel.
     """
 
     def __init__(self, grid: Grid, sizes: Sequence[int], cores: int, seed: int) -> None:
@@ -81,9 +81,9 @@ class _Operand:
 
     Fields:
         whole: its array in main memory.
-        held: the memory of the core for its block; `whole` where the kernel gets the array itself.
-        fetched, stored: whether blocks come from main memory, and whether they go there.
-        at: the index map's results for the block that it holds; None before the first.
+        held: the core's memory for its block; `whole` if the kernel gets the array itself.
+        fetched, stored: whether blocks are loaded from main memory, and stored there.
+        at: the index map's results for the current block; None before the first.
     """
 
     block: BlockMap
@@ -95,7 +95,7 @@ class _Operand:
 
 
 class _Run:
-    """One run of a grid: main memory and what all cores need."""
+    """One run of a grid: main memory and the state that all cores share."""
 
     def __init__(self, machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> None:
         grid, kernel = eqn.grid, eqn.kernel
@@ -142,7 +142,7 @@ class _Run:
         for n, block in enumerate((*self.grid.inputs, *self.grid.outputs)):
             number, output = self.grid.scalars + n, n - len(self.grid.inputs)
             held = self.whole[n] if block.stays else allocate_for(thread, block.ref, self.name(number))
-            if output >= 0:  # what a kernel stores in a block of an output goes out
+            if output >= 0:  # stores to a block of an output reach main memory
                 held.visible = True
             comes = not block.stays and (output < 0 or output in self.aliased)
             goes = not block.stays and output >= 0 and self.written[number]
@@ -150,7 +150,7 @@ class _Run:
         return found
 
     def prefetched(self, thread: Thread) -> list[Buffer]:
-        """The scalars, as one core has them."""
+        """One core's copies of the scalars."""
         found = []
         for n, values in enumerate(self.scalars):
             buffer = Buffer(self.vars.arrays[n].type, self.name(n), thread.block, np.array(values))  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ class _Run:
         return found
 
     def place(self, operand: _Operand) -> Any:
-        """The part of main memory that a block lies in: a stack of transforms, the same one every time, and indices."""
+        """The part of main memory that holds a block: a stack of transforms, cached for its identity, and indices."""
         key = id(operand.whole), id(operand.block), operand.at
         found = self._places.get(key)
         if found is None:
@@ -187,7 +187,7 @@ class _Core:
         self.values = [scalar.array for scalar in self.scalars]
 
     def steps(self, core: int) -> Generator[Any, None, None]:
-        """Go through the core's share of the grid."""
+        """Execute the core's share of the grid."""
         run, thread = self.run, self.thread
         points, grid = run.shares.of(core), run.grid
         names = [var.hint or "scratch" for var in run.vars.scratch]
@@ -222,7 +222,7 @@ class _Core:
         return [found[block.block.index_map] for block in self.blocks]
 
     def _enter(self, places: Sequence[Any]) -> None:
-        """Come to the blocks of a step: fetch those that are not held."""
+        """Begin a step: fetch the blocks that are not held."""
         for block, at in zip(self.blocks, places, strict=True):
             if block.at == at or block.block.stays:
                 continue
@@ -237,7 +237,7 @@ class _Core:
             self._renewed(block)
 
     def _leave(self, places: Sequence[Any]) -> None:
-        """Store the blocks of outputs that the next step does not work on."""
+        """Store the blocks of outputs that the next step does not use."""
         for block, at in zip(self.blocks, places, strict=True):
             if block.stored and block.at != at:
                 self._note(block, True, self._writer(block))
@@ -246,7 +246,7 @@ class _Core:
                 target.keep()
 
     def _renewed(self, block: _Operand) -> None:
-        """A core's memory holds another block."""
+        """A core's memory now holds another block."""
         shadow = block.held.shadow
         if shadow is None:
             return
@@ -256,7 +256,7 @@ class _Core:
             shadow.unset(np.ones(block.held.array.shape, bool))
 
     def _note(self, block: _Operand, write: bool, site: Eqn) -> None:
-        """A block is copied from main memory, or to it."""
+        """Record the copy of a block from or to main memory."""
         if self.thread.checker is not None and block.whole.shadow is not None:
             self._touch(block.whole, *self.run.place(block), write, site)
             if write and block.held.shadow is not None:
@@ -270,14 +270,14 @@ class _Core:
         thread.checker.accesses.touch(thread, store, stack, indices, access, thread.generic, strict=False)
 
     def _writer(self, block: _Operand) -> Eqn:
-        """The equation of the kernel that wrote a block, which reports show in place of the call."""
+        """The equation of the kernel that wrote a block, which reports show instead of the call."""
         shadow = block.held.shadow
         sites = [access.site for access, _ in shadow.writes()] if shadow is not None else []
         return next((site for site in reversed(sites) if site is not self.run.eqn), self.run.eqn)
 
 
 def _plain(index: Any) -> Any:
-    """The result of an index map as a value that compares."""
+    """The result of an index map as a comparable value."""
     array = np.asarray(index)
     return int(array) if array.ndim == 0 else tuple(array.tolist())
 

@@ -1,4 +1,4 @@
-"""Launches and the scopes that threads share: threads begin, meet and end."""
+"""Launches and the scopes that threads share: start, rendezvous and end of threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from palladio.types.types import BARRIER as BARRIER_SPACE
 
 
 class ThreadMesh:
-    """A mesh with its sizes known, its axes sorted by what they number."""
+    """A mesh with known sizes, its axes grouped by kind."""
 
     def __init__(self, shape: MeshShape, sizes: Sequence[int]) -> None:
         self.shape = shape
@@ -46,11 +46,11 @@ class ThreadMesh:
         return [self.shape.axes[n] for n in numbers]
 
     def places(self, numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-        """Every index along these axes, the last one fastest."""
+        """Every index along these axes, the last axis fastest."""
         return itertools.product(*(range(self.sizes[n]) for n in numbers))
 
     def indices(self, grid: Sequence[int], beside: Sequence[int], within: Sequence[int]) -> list[Any]:
-        """The indices along all axes in their own order."""
+        """The indices along all axes, in the mesh's order."""
         at = dict(zip((*self.grid, *self.beside, *self.within), (*grid, *beside, *within), strict=True))
         return [np.int32(at[n]) for n in range(len(self.shape.axes))]
 
@@ -61,7 +61,7 @@ class ThreadMesh:
 
 
 class LaunchRun:
-    """A launch under way: what its programs share, and how its clusters start."""
+    """A launch in progress: the state that its programs share, and the start of its clusters."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class LaunchRun:
         machine.groups.append(self.group)
 
     def _capacity(self) -> int:
-        """The number of clusters that are resident at once."""
+        """The number of clusters that are resident concurrently."""
         if self.parent is not None or self.on_cores:
             return H100_SXM.multiprocessors
         clusters = []
@@ -146,14 +146,14 @@ class LaunchRun:
         return kept, arrays[len(operands) :]
 
     def _is_reference(self, position: int) -> bool:
-        """True if an operand is a reference of the program around the launch, which sees what is written."""
+        """True if an operand is a reference of the enclosing program, which sees the writes."""
         return self.eqn is not None and isinstance(self.eqn.inputs[self.launch.dynamic + position].type, RefType)
 
     def _buffer(
         self, type: RefType, position: int, array: Any, initialised: bool, written: bool = True, source: Any = None
     ) -> Any:
-        """The memory of an input or output; of cores, one for each device."""
-        # What stands for an output is known to the kernel by the output's name.
+        """The memory of an input or output; on cores, one buffer for each device."""
+        # An input aliased to an output has the output's name in the kernel.
         number = dict(self.launch.aliases).get(position)
         outputs = len(self.programs[0].inputs) - self.launch.indices(0) - len(self.launch.scratch)
         shown = position if number is None else outputs - len(self.launch.output_refs) + number
@@ -170,9 +170,9 @@ class LaunchRun:
         return PerCore(_extents(core_axes(HBM, self.launch.meshes)), make) if self.on_cores else make(None)
 
     def _of_launch(self) -> Iterator[tuple[int, Any]]:
-        """The scratch that lasts as long as the launch: of cores all, of blocks what is in global memory.
+        """The scratch that lives as long as the launch: on cores all of it, else that in global memory.
 
-        A launch inside a thread has all of it but what is a thread's own.
+        A launch inside a thread also has that of blocks.
         """
         for n, type in enumerate(self.launch.scratch):
             scope = self.placements[n].scope
@@ -263,7 +263,7 @@ class LaunchRun:
         return thread
 
     def leaves(self, parent: Thread) -> None:
-        """The warps have ended: what each of them has waited for stays known, and what all have, to the warpgroup."""
+        """The warps have ended: each keeps the phases that it observed; the warpgroup gets those that all observed."""
         warps = self.warps
         own = {slot for store in self.stores() if isinstance(store, Barrier) for slot in store.slots}
         for slot in {slot for warp in warps.values() for slot in warp.observed} - own:
@@ -279,7 +279,7 @@ class LaunchRun:
         self.machine.threads = [thread for thread in self.machine.threads if thread.group is not self.group]
 
     def _scratch_of(self, thread: Thread, number: int, named: dict[str, Any]) -> Iterator[Any]:
-        """The scratch as a thread gets it: None for what another mesh's blocks have."""
+        """The scratch of a thread, with None for scratch of another mesh's blocks."""
         of_block = iter(thread.block.stores)
         for n, type in enumerate(self.launch.scratch):
             kept = self.scratch.get(n)
@@ -293,12 +293,12 @@ class LaunchRun:
                 yield next(of_block)
 
     def stores(self) -> Iterator[Any]:
-        """Every store of the scratch that lasts as long as the launch."""
+        """Every store of the scratch that lives as long as the launch."""
         for kept in self.scratch.values():
             yield from kept.stores.values() if isinstance(kept, PerCore) else (kept,)
 
     def fresh(self) -> Iterator[Buffer]:
-        """Every buffer that the launch made for an output which its programs write to."""
+        """Every buffer that the launch allocated for an output that its programs write."""
         for made in self.made:
             yield from made.stores.values() if isinstance(made, PerCore) else (made,)
 
@@ -308,7 +308,7 @@ def _extents(axes: Sequence[MeshAxis]) -> dict[str, int]:
 
 
 def allocate_for(thread: Thread, type: RefType, name: str) -> Any:
-    """A store of one thread's own."""
+    """A private store of one thread."""
     store = allocate(type, name, thread.block)
     if isinstance(store, (Accumulator, Buffer)):
         store.owner = thread
@@ -317,7 +317,7 @@ def allocate_for(thread: Thread, type: RefType, name: str) -> Any:
 
 
 def allocate_in_cluster(machine: Machine, cluster: Cluster, type: RefType, name: str) -> dict[Any, Any]:
-    """A store in each block of a cluster; each knows its siblings."""
+    """A store in each block of a cluster, linked to its siblings."""
     stores = {place: allocate(type, name, block) for place, block in cluster.blocks.items()}
     for place, store in stores.items():
         store.siblings = stores
@@ -329,11 +329,11 @@ def allocate_in_cluster(machine: Machine, cluster: Cluster, type: RefType, name:
 def run_launch(
     machine: Machine, launch: Launch, programs: Sequence[Program], operands: Sequence[Any], eqn: Eqn | None = None
 ) -> list[Any]:
-    """Run a launch from its beginning to its end and return its outputs."""
+    """Run a launch to its end and return its outputs."""
     launching = LaunchRun(machine, None, launch, programs, operands, eqn)
     if machine.checker is not None:
         machine.checker.launch_starts(launching)
-    if len(programs) > 1 or launching.on_cores:  # all meshes run at once, whatever the schedule
+    if len(programs) > 1 or launching.on_cores:  # all meshes run concurrently, under every schedule
         while launching.group.start_next():
             pass
     if not machine.run():
@@ -368,14 +368,14 @@ def nested_launch(eqn: Eqn) -> Callable[..., Coroutine]:
 
 
 class _Meeting:
-    """A scope that the threads of a block share: who has come, what was allocated, who has left."""
+    """A scope that the threads of a block share: the threads that have arrived, the stores, and the number that left."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
         self.come: list[Thread] = []
         self.left = 0
         self.stores: list[Any] | None = None
-        self.known: list[Any] = []  # the clocks of those who have left, as they left
+        self.known: list[Any] = []  # the clocks of threads as they left
         self.waiting: list[Thread] = []
 
 
@@ -387,7 +387,7 @@ def _names(body: Program, count: int) -> list[str]:
 
 @RULES.in_steps("collective_scope")
 def collective_scope(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Meet, allocate once, run the body in each thread, free when the last one leaves."""
+    """Wait for all threads, allocate once, run the body in each thread, free when the last one leaves."""
     body, allocations = eqn.body, eqn.allocations
     names = _names(body, len(allocations))
 
@@ -429,7 +429,7 @@ def collective_scope(eqn: Eqn) -> Callable[..., Coroutine]:
 
 
 def _forget_scope(block: Block, visit: Any, stores: Sequence[Any]) -> None:
-    """A block has left a scope: what is kept of it does not grow with the number of scopes entered."""
+    """Discard a block's records of a scope, so that they do not grow with the number of scopes entered."""
     for store in stores:
         for slot in store.slots if isinstance(store, Barrier) else ():
             for thread in block.threads:
@@ -445,8 +445,8 @@ def _forget_scope(block: Block, visit: Any, stores: Sequence[Any]) -> None:
 def _allocate_shared(thread: Thread, visit: Any, number: int, type: RefType, name: str) -> Any:
     """One allocation of a block in a scope; the blocks of a cluster that enter the same scope are its siblings.
 
-    Barriers are there from the beginning of the kernel: the first block to come makes those of all, so that it can
-    arrive at those of blocks that come later.
+    Barriers exist from the beginning of the kernel: the first block to enter allocates those of all blocks, so that it
+    can arrive at the barriers of blocks that enter later.
     """
     cluster, here = thread.block.cluster, thread.block.place
     siblings = cluster.shared.setdefault((visit, number), {})
@@ -462,7 +462,7 @@ def _allocate_shared(thread: Thread, visit: Any, number: int, type: RefType, nam
 def _allocate_on_core(thread: Thread, visit: Any, number: int, type: RefType, name: str) -> Any:
     """One allocation of a core in a scope; those of the other cores that enter the scope are its siblings.
 
-    The first core to come makes those of all, so that it can signal and copy to cores that come later.
+    The first core to enter allocates for all, so that it can signal and copy to cores that enter later.
     """
     cluster, here = thread.block.cluster, thread.block
     siblings = cluster.shared.setdefault((visit, number), {})
@@ -478,7 +478,7 @@ def _allocate_on_core(thread: Thread, visit: Any, number: int, type: RefType, na
 
 @RULES.in_steps("scope")
 def scope(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Allocate for one thread and run the body. The cores of a mesh reach what their peers allocate there."""
+    """Allocate for one thread and run the body. The cores of a mesh can access their peers' allocations."""
     body, allocations = eqn.body, eqn.allocations
     named = [*zip(allocations, _names(body, len(allocations)), strict=True)]
 

@@ -1,4 +1,4 @@
-"""Semaphores: counters that threads raise and wait for."""
+"""Semaphores: counters that threads signal and wait for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palladio.machine.run.threads import Point, Thread, Wait
 
 
 def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
-    """Raise a counter and wake those who wait for it."""
+    """Increment a counter and wake the waiting threads."""
     counter.count += amount
     if machine.timer is not None:
         machine.timer.raised(counter)
@@ -24,7 +24,7 @@ def signal(machine: Machine, counter: Counter, amount: int, by: Any) -> None:
 
 
 def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement: bool) -> Coroutine:
-    """Wait until a counter is high enough, and take the amount off it."""
+    """Wait until a counter is high enough; decrement it by the amount if `decrement`."""
     if thread.points:
         yield Point("take" if decrement else "wait", counter, amount)
     thread.eqn = eqn
@@ -41,7 +41,7 @@ def wait_for(thread: Thread, eqn: Eqn, counter: Counter, amount: int, decrement:
 
 @RULES.in_steps("semaphore_signal")
 def semaphore_signal(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Raise a semaphore."""
+    """Signal a semaphore."""
     stack = eqn.transforms
 
     def steps(thread: Thread, semaphore: Semaphores, amount: Any, *indices: Any) -> Coroutine:
@@ -70,7 +70,7 @@ def semaphore_wait(eqn: Eqn) -> Callable[..., Coroutine]:
 
 @RULES.in_steps("semaphore_read")
 def semaphore_read(eqn: Eqn) -> Callable[..., Coroutine]:
-    """The count as it is now."""
+    """The current count."""
     stack = eqn.transforms
 
     def steps(thread: Thread, semaphore: Semaphores, *indices: Any) -> Coroutine:

@@ -118,9 +118,9 @@ def accumulator_store(eqn: Eqn) -> Callable[..., Any]:
 
 @RULES.in_steps("set_max_registers")
 def set_max_registers(eqn: Eqn) -> Callable[..., Coroutine]:
-    """Give registers back to the pool of the block, or wait until the pool has what is asked for.
+    """Return registers to the pool of the block, or wait until the pool has enough.
 
-    No point at which others go first: what a block's warpgroups hold in the end does not depend on the order.
+    Not a scheduling point: the final register counts of a block's warpgroups do not depend on the order.
     """
     count = eqn.count
 

@@ -1,4 +1,4 @@
-"""Addresses of the buffers of a block: the lowest bytes that are free when they are allocated."""
+"""Addresses of the buffers of a block: the lowest free bytes at allocation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Addresses:
     """The memory of one block.
 
     Fields:
-        leftovers: what the checker knows to be under way in memory that was given back, by what tells it from others.
+        leftovers: the checker's accesses in flight to memory that was given back, by their identity.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Addresses:
         self.leftovers: dict[Any, Any] = {}
 
     def place(self, store: Any) -> None:
-        """Give a buffer its bytes, and what is still under way in them."""
+        """Assign a buffer its bytes, and the leftovers that may be in flight in them."""
         size, step = aligned_bytes(store.type), alignment_of(store.type)
         taken = self._taken.setdefault(store.type.space, [])
         start = 0
@@ -34,7 +34,7 @@ class Addresses:
             store.leftovers = [each for each in self.leftovers.values() if each.may_meet(store)]
 
     def free(self, store: Any) -> None:
-        """Take a buffer's bytes back."""
+        """Free a buffer's bytes."""
         place = store.address, store.address + aligned_bytes(store.type)
         if place in self._taken.get(store.type.space, ()):
             self._taken[store.type.space].remove(place)

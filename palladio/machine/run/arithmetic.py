@@ -1,8 +1,8 @@
-"""Index arithmetic that is computed once: its results are kept for the next thread or run that needs them.
+"""Memoised index arithmetic: its results are kept for the next thread or run that needs them.
 
-Most equations of a kernel compute from a few small integers which tile, slot or row comes next. Every thread computes
-them anew, in every schedule of a check. Here those of a program that follow from each other are one equation, whose
-results are looked up by the values that they depend on.
+Most equations of a kernel compute the next tile, slot or row from a few small integers. Every thread computes them
+again, in every schedule of a check. This module joins connected ones of a program into one equation, whose results are
+looked up by the values of its operands.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from palladio.types import dtypes
 from palladio.types.types import ArrayType, Type
 
 MOST_BYTES = 1024
-"""The size of a group's operands and results together."""
+"""The maximum size of a group's operands and results together."""
 
 MOST_KEPT = 4096
-"""Results that are kept of one group."""
+"""The maximum number of results that a group keeps."""
 
 FEWEST = 4
-"""Equations that are worth a look-up."""
+"""The least number of equations that makes a look-up worthwhile."""
 
 MOST_GROUPS = 8
-"""Groups that are kept with their first equation."""
+"""The maximum number of groups kept with their first equation."""
 
 _KEPT = "_groups"
 
@@ -46,7 +46,7 @@ group = Op("group", "The outputs of `body`, pure equations on small integers.", 
 
 
 def grouped(program: Program, apart: Container[str]) -> Program:
-    """The program with its index arithmetic in groups, each equation as early as its operands are there.
+    """The program with its index arithmetic in groups, each equation as early as its operands allow.
 
     Args:
         apart: the names of operations that are no such arithmetic, whatever their types.
@@ -83,13 +83,13 @@ def _are_small(types: Sequence[Type]) -> bool:
 
 
 def _place(eqn: Eqn, parts: Sequence[Eqn | list[Eqn]], made: dict[Atom, int]) -> int:
-    """The number of the first group in which all operands are there; that of a new last one if there is none."""
+    """The number of the first group in which all operands are available; that of a new last one if there is none."""
     first = max((made.get(atom, 0) for atom in eqn.inputs), default=0)
     return next((place for place in range(first, len(parts)) if isinstance(parts[place], list)), len(parts))
 
 
 def _equations(program: Program, parts: Sequence[Eqn | list[Eqn]]) -> Iterator[Eqn]:
-    """The equations of the parts in their order, each group one of them if it is worth it."""
+    """The equations of the parts in order; a group becomes one equation if that is worthwhile."""
     users: dict[Atom, set[int]] = {atom: {len(parts)} for atom in program.outputs}
     for number, part in enumerate(parts):
         for eqn in part if isinstance(part, list) else (part,):
@@ -110,7 +110,7 @@ def _equations(program: Program, parts: Sequence[Eqn | list[Eqn]]) -> Iterator[E
 
 
 def _group(program: Program, eqns: tuple[Eqn, ...], given: tuple[Var, ...], results: tuple[Var, ...]) -> Eqn:
-    """The group of these equations: the same one, with all that it remembers, in programs that differ elsewhere."""
+    """The group of these equations; programs that differ elsewhere share it, with its cached results."""
     kept: dict[Any, Eqn] = eqns[0].__dict__.setdefault(_KEPT, {})
     key = program.name, eqns, given, results
     found = kept.get(key)
@@ -123,10 +123,10 @@ def _group(program: Program, eqns: tuple[Eqn, ...], given: tuple[Var, ...], resu
 
 
 def remembering(run: Run, types: Sequence[Type]) -> Run:
-    """A function of small integers, and of arrays of them, that keeps its results.
+    """A function of small integers and arrays of them, memoised.
 
     Args:
-        types: of its operands.
+        types: the types of its operands.
     """
     scalars = all(type.shape == () for type in types if isinstance(type, ArrayType))
     kept: dict[tuple[Any, ...], Values] = {}

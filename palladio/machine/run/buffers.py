@@ -1,4 +1,4 @@
-"""Run-time objects of references: buffers of data, barriers, semaphores, accumulators."""
+"""Run-time objects of references: data buffers, barriers, semaphores, accumulators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Store:
         self.siblings: dict[Any, Any] = {}
 
     def reached(self, stack: Stack, indices: Sequence[Any]) -> tuple[Any, Stack]:
-        """The store that a stack of transforms reaches, its own or a peer's, and the transforms within it."""
+        """The store that a stack of transforms selects, this one or a peer's, and the transforms within it."""
         if not stack or not isinstance(stack[0], Peer):
             return self, stack
         blocks = {axis: int(indices[b.position]) if isinstance(b, Operand) else b for axis, b in stack[0].blocks}
@@ -63,20 +63,20 @@ class Store:
         return self.siblings[place]
 
     def dissolve(self) -> None:
-        """Let go of what refers back to it: its cluster has ended."""
+        """Its cluster has ended: drop the references that form cycles."""
         self.siblings = {}
 
 
 class Buffer(Store):
-    """Memory that holds data: an array, and what the checker remembers of its accesses.
+    """Memory that holds data: an array, and the checker's records of its accesses.
 
     Fields:
         visible: whether it is visible outside the launch.
-        owner: the thread that it is of; None if others share it.
-        address: where it begins in the memory of its block.
-        elements: those that atomics have touched.
-        source: the array that its values were copied from when it was made; None if they were not.
-        leftovers: what may still be under way there of those who had the memory before.
+        owner: the thread that owns it; None if it is shared.
+        address: its first byte in the memory of its block.
+        elements: the elements that atomics have accessed.
+        source: the array from which its initial values were copied; None if they were not.
+        leftovers: accesses of earlier owners of the memory that may still be in flight.
     """
 
     def __init__(self, type: RefType, name: str, home: Any, array: np.ndarray[Any, Any]) -> None:
@@ -101,7 +101,7 @@ class Buffer(Store):
 
 
 class Element:
-    """One element of a buffer, which atomics touch."""
+    """One element of a buffer that atomics access."""
 
     __slots__ = ("buffer", "number")
 
@@ -116,10 +116,10 @@ class Element:
 
 
 class Accumulator(Store):
-    """An accumulator of the tensor cores, of the thread `owner`. `group` is the last wgmma that was issued on it, 0 for
-    none.
+    """An accumulator of the tensor cores, owned by the thread `owner`. `group` is the number of the last wgmma issued on
+    it, or 0.
 
-    `lacking` are the elements that depend on memory which nothing has written, and `origin` the read of it.
+    `lacking` is the mask of elements that depend on uninitialised memory, and `origin` the read of it.
     """
 
     def __init__(self, type: RefType, name: str, home: Any) -> None:
@@ -141,25 +141,25 @@ class Accumulator(Store):
         return self._array
 
     def add(self, lhs: Any, rhs: Any, known: Products) -> None:
-        """Add a product, which an earlier run may know."""
+        """Add a product, which may be cached from an earlier run."""
         if self._sum is None:
             self._sum = Sum(self._array, known)
         self._sum.add(lhs, rhs)
 
 
 class BarrierSlot:
-    """One barrier: arrivals of the phase under way, and completed phases.
+    """One barrier: arrivals of the current phase, and completed phases.
 
     Fields:
         barrier: the name of the array of barriers that it belongs to.
         needed: arrivals that complete a phase.
-        arrived: arrivals of the phase under way.
+        arrived: arrivals of the current phase.
         completed: phases completed so far.
         seen: the last completion that any thread has waited for.
-        foreign: the last completion that took an arrival of a copy or of another block.
+        foreign: the last completion that counted an arrival of a copy or of another block.
         waiting: threads blocked here.
-        parts: how many parts of a copy that blocks share have landed, by its equation.
-        named: whether it is one of the hardware's named barriers, whose past completions are not waited for.
+        parts: the number of landed parts of each collective copy, by its equation.
+        named: whether it is a named barrier of the hardware, whose past completions cannot be waited for.
     """
 
     def __init__(self, name: str, needed: int, home: Any, named: bool = False) -> None:
@@ -181,7 +181,7 @@ class BarrierSlot:
 
     @property
     def number(self) -> int:
-        """Its place along the first axis of the array of barriers; 0 of a single one."""
+        """Its index along the first axis of the array of barriers; 0 for a single one."""
         digits = self.name.partition("[")[2].partition("]")[0].partition(",")[0]
         return int(digits) if digits.isdigit() else 0
 
@@ -197,12 +197,12 @@ class Barrier(Store):
         self.slots = [BarrierSlot(label, needed, home, named) for label in labels(name, type.shape)]
 
     def slot(self, stack: Stack, indices: Sequence[Any]) -> BarrierSlot:
-        """The one barrier that a stack of transforms reaches."""
+        """The one barrier that a stack of transforms selects."""
         store, rest = self.reached(stack, indices)
         return store.slots[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
 
     def dissolve(self) -> None:
-        """Let go of what refers back to it: its cluster has ended."""
+        """Its cluster has ended: drop the references that form cycles."""
         super().dissolve()
         for slot in self.slots:
             slot.last, slot.arrivals = None, []
@@ -212,9 +212,9 @@ class Counter:
     """One semaphore: its count, and the threads that wait for more.
 
     Fields:
-        signals: who raised it last, for reports.
-        copies: copies in flight that will raise it, with the amount.
-        order, component: the checker's clocks of the threads that raise it, and of copies that do.
+        signals: the last signal, for reports.
+        copies: copies in flight that will signal it, with the amount.
+        order, component: the checker's `Signals`, and the clock component of copies.
     """
 
     def __init__(self, name: str) -> None:
@@ -236,13 +236,13 @@ class Semaphores(Store):
         self.counters = [Counter(label) for label in labels(name, type.shape)]
 
     def counter(self, stack: Stack, indices: Sequence[Any]) -> Counter:
-        """The one semaphore that a stack of transforms reaches."""
+        """The one semaphore that a stack of transforms selects."""
         store, rest = self.reached(stack, indices)
         return store.counters[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
 
 
-# Barriers and semaphores stand in lists, not in NumPy arrays of objects: through those the garbage collector does not
-# see, and a run, which is one large cycle, would never be freed.
+# Barriers and semaphores are kept in lists: the garbage collector does not traverse NumPy arrays of objects, so a run,
+# which is one large cycle, would never be freed.
 
 
 def labels(name: str, shape: Sequence[int]) -> list[str]:
@@ -255,7 +255,7 @@ def picked(shape: Sequence[int], stack: Stack, indices: Sequence[Any]) -> int:
     if not stack and not shape:
         return 0
     if len(stack) == 1 == len(shape) and type(stack[0]) is Index:
-        (entry,) = stack[0].entries  # what nearly every stack is: one index
+        (entry,) = stack[0].entries  # almost every stack is one index
         first = indices[entry.position] if type(entry) is Operand else entry
         if isinstance(first, (int, np.integer)) and 0 <= first < shape[0]:
             return int(first)
