@@ -1,7 +1,7 @@
 """The arrivals and signals that a thread may still make, which determine the threads that can end a wait.
 
-A thread's program is followed from its beginning with its known values: its indices, and values computed
-from constants. Of a branch with a known outcome only the taken side counts; a loop may continue, so all of its body is
+A thread's program is evaluated from its beginning with its known values: its indices, and values computed from them and
+from constants. Of a branch with a known outcome only the taken side counts; a loop may continue, so its whole body is
 ahead of a thread in it. The analysis is conservative: unknown values may be anything.
 """
 

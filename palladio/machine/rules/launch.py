@@ -368,7 +368,7 @@ def nested_launch(eqn: Eqn) -> Callable[..., Coroutine]:
 
 
 class _Meeting:
-    """A scope that the threads of a block share: the threads that have arrived, the stores, and the number that left."""
+    """A scope that the threads of a block share: the arrived threads, the stores, and the number that left."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected

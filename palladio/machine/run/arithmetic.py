@@ -49,10 +49,10 @@ def grouped(program: Program, apart: Container[str]) -> Program:
     """The program with its index arithmetic in groups, each equation as early as its operands allow.
 
     Args:
-        apart: the names of operations that are no such arithmetic, whatever their types.
+        apart: the names of operations that are never grouped, regardless of their types.
 
     Returns:
-        Another program, or this one if it has too little of that.
+        A new program, or this one if no group is large enough.
     """
     parts: list[Eqn | list[Eqn]] = []
     made: dict[Atom, int] = {}

@@ -116,8 +116,7 @@ class Element:
 
 
 class Accumulator(Store):
-    """An accumulator of the tensor cores, owned by the thread `owner`. `group` is the number of the last wgmma issued on
-    it, or 0.
+    """An accumulator of the tensor cores, owned by the thread `owner`. `group` is the number of its last wgmma, or 0.
 
     `lacking` is the mask of elements that depend on uninitialised memory, and `origin` the read of it.
     """

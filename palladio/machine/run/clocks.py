@@ -1,9 +1,9 @@
-"""Vector clocks: which steps of which components have happened before.
+"""Vector clocks: the steps of each component that have happened before a point of the run.
 
-A component is whatever takes steps in an order of its own: a thread, or the asynchronous operations of one kind that an
+A component takes steps in its own total order: it is a thread, or the asynchronous operations of one kind that a
 thread has issued. Its epochs count up from 1; epoch 0 has always happened. Components are numbered inside their
 cluster, so that a launch of thousands of blocks keeps short clocks: a dense array over the own cluster's components,
-and arrays for those foreign clusters only from which something has been heard (through semaphores and atomics in global
+and arrays only for those foreign clusters from which it has acquired an epoch (through semaphores and atomics in global
 memory).
 """
 
@@ -13,21 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Epochs = Any  # i64[components of one cluster]; what lies past its end is 0
+Epochs = Any  # i64[components of one cluster]; entries past its end are 0
 
-# Arrays are longer than they need to be, a multiple of this, so that two clocks of a cluster nearly always fit.
+# Arrays are padded to a multiple of this, so that two clocks of a cluster almost always have the same length.
 _STEP = 16
 
 
 class Component(NamedTuple):
-    """Who takes steps: the `local`-th component of a cluster."""
+    """The `local`-th component of a cluster."""
 
     cluster: int
     local: int
 
 
 class ComponentTable:
-    """The components of one cluster, in order of their making, each with a label for messages."""
+    """The components of one cluster, in order of creation, each with a label for messages."""
 
     def __init__(self, cluster: int) -> None:
         self.cluster = cluster
@@ -37,24 +37,24 @@ class ComponentTable:
         return len(self.labels)
 
     def new(self, label: str) -> Component:
-        """One more component. Clocks that exist know it at epoch 0."""
+        """A new component; it is at epoch 0 in all existing clocks."""
         self.labels.append(label)
         return Component(self.cluster, len(self.labels) - 1)
 
     def label(self, component: Component) -> str:
-        """The label with which the component was made."""
+        """The label of a component."""
         return self.labels[component.local]
 
     def clock(self) -> Clock:
-        """A clock of this cluster at epoch 0 of everything, with room for every component so far."""
+        """A clock of this cluster with every component at epoch 0, and room for those that exist."""
         return Clock(self.cluster, len(self.labels))
 
 
 class Clock:
-    """For each component, the latest of its epochs that has happened before a point of the run.
+    """For each component, the latest epoch that has happened before a point of the run.
 
-    The own cluster's array is this clock's alone and changes in place. Foreign arrays never change: clocks share them,
-    and a newer one takes the place of an older. So after a barrier of the whole grid every clock points to the same
+    The own cluster's array is private and changes in place. Foreign arrays are immutable: clocks share them, and a newer
+    one replaces an older one. So after a barrier of the whole grid every clock points to the same
     arrays, and joining two of them compares identities.
     """
 
@@ -68,7 +68,7 @@ class Clock:
         self.foreign: dict[int, Epochs] = {}
 
     def copy(self) -> Clock:
-        """A clock that goes its own way from here."""
+        """An independent copy."""
         twin = Clock.__new__(Clock)
         twin.cluster = self.cluster
         twin.own = self.own.copy()
@@ -115,7 +115,7 @@ class Clock:
         return int(epochs[local]) if local < len(epochs) else 0
 
     def advance(self, component: Component) -> int:
-        """The component takes a step: its next epoch, which from now on has happened."""
+        """The component takes a step: advance to its next epoch, and return it."""
         cluster, local = component
         if cluster == self.cluster and local < len(self.own):
             epoch = int(self.own.item(local)) + 1
@@ -126,7 +126,7 @@ class Clock:
         return epoch
 
     def set(self, component: Component, epoch: int) -> None:
-        """This epoch of the component, and every one before it, has happened. A clock never goes back."""
+        """Raise the component to this epoch; a clock never decreases."""
         cluster, local = component
         if cluster == self.cluster:
             if local >= len(self.own):
@@ -151,7 +151,7 @@ class Clock:
         np.maximum(part, epochs, out=part)
 
     def _join_foreign(self, cluster: int, epochs: Epochs, shared: bool) -> None:
-        """Join a foreign cluster's array; it may be kept as it is only where it never changes (`shared`)."""
+        """Join a foreign cluster's array; it may be kept without a copy only if it is immutable (`shared`)."""
         mine = self.foreign.get(cluster)
         if mine is epochs:
             return
@@ -163,8 +163,8 @@ class Clock:
         elif len(epochs) < len(mine):
             epochs, shared = _grown(epochs, len(mine)), True
         joined = np.maximum(mine, epochs)
-        # An array that is as good as the joined one is kept, since others share it. Bytes compare ten times faster than
-        # arrays of this size.
+        # An array equal to the joined one is kept, since other clocks share it. Bytes compare ten times faster than arrays
+        # of this size.
         found = joined.tobytes()
         if shared and found == epochs.tobytes():
             joined = epochs

@@ -1,7 +1,7 @@
-"""The memory of cores: what each has for itself, what those of a device share, and how one is reached from another.
+"""The memory of cores: private memory, memory that the cores of a device share, and accesses to peers.
 
-Some buffers are one for a device (global memory), some for a core and its sub-cores, some for every core. A buffer is
-then a store at each place along those axes; the stores of one buffer are siblings, as those of the blocks of a cluster.
+A buffer exists once for a device (global memory), once for a core and its sub-cores, or once for every core. So it is a
+store at each index along those axes; the stores of one buffer are siblings, like those of the blocks of a cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def split(shape: Sequence[int], axes: Sequence[MeshAxis], index: Mapping[str, in
 
 
 class CoreSite:
-    """The place of a store: an index along some axes of the meshes. Its memory lasts as long as the launch."""
+    """The home of a store: an index along some axes of the meshes. Its memory lives as long as the launch."""
 
     ended = False
 
@@ -41,20 +41,20 @@ class CoreSite:
 
     @property
     def label(self) -> str:
-        """As reports call it."""
+        """Its name in reports."""
         return " ".join(f"{axis} {n}" for axis, n in zip(self.axes, self.place, strict=True)) or "the launch"
 
     def peer(self, blocks: Mapping[str, int]) -> Coordinates:
-        """The place that differs from this one along the named axes; axes that it does not have make no difference."""
+        """The place that differs from this one along the named axes; axes that it lacks are ignored."""
         return tuple(blocks.get(axis, here) for axis, here in zip(self.axes, self.place, strict=True))
 
     @property
     def extents(self) -> dict[str, int]:
-        """No axes: barriers of cores count the arrivals at one of them."""
+        """No axes: a barrier of cores counts the arrivals at one core only."""
         return {}
 
     def neighbours(self, groups: Sequence[tuple[str, ...]]) -> list[Coordinates]:
-        """None: barriers of cores count the arrivals at one of them."""
+        """None: a barrier of cores counts the arrivals at one core only."""
         return []
 
 
@@ -64,7 +64,7 @@ class PerCore:
     Args:
         axes: the axes and their sizes.
         make: makes the store of a site.
-        cluster: the cores that it belongs to, if to one mesh.
+        cluster: the cores of its mesh, if it belongs to one mesh.
     """
 
     def __init__(self, axes: Mapping[str, int], make: Callable[[CoreSite], Any], cluster: Any = None) -> None:

@@ -1,7 +1,7 @@
-"""A program as a generator that a scheduler can drive: it yields where other threads may go first.
+"""A program as a generator that a scheduler drives: it yields at scheduling points.
 
-Each equation is one line, as in `palladio.ir.evaluate`. Pure ones are evaluated; those that reach memory or other
-threads go through the machine's rules, which get the thread that runs them.
+Each equation is one line, as in `palladio.ir.evaluate`. Pure ones are evaluated; those that access memory or other
+threads use the machine's rules, which get the thread that runs them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from palladio.types.types import RefType
 NOW = "{0}(thread, {1})"
 STEPS = "yield from {0}(thread, {1})"
 ENTERS = "found if type(found := {0}(thread, {1})) is list else (yield from found)"
-"""A line that runs a program: its outputs at once, if it never yields, or in steps."""
+"""A line that runs a program: its outputs immediately if it never yields, or in steps."""
 
 Coroutine = Generator[Any, None, Sequence[Any]]
 Rule = Callable[[Eqn], Callable[..., Any]]
-"""Makes the function of (thread, *inputs) that carries out one equation."""
+"""Makes the function of (thread, *inputs) that executes one equation."""
 
 _KEPT = "_steps"
 _KEPT_TIMED = "_timed_steps"
@@ -40,7 +40,7 @@ _GROUPED = "_grouped"
 
 
 class Rules:
-    """The rules of the machine for operations: those that may let others go first are generators."""
+    """The rules of the machine for operations; rules with scheduling points are generators."""
 
     def __init__(self) -> None:
         self.now: dict[str, Rule] = {}
@@ -69,7 +69,7 @@ class Rules:
         return register
 
     def in_steps_unused(self, *names: str) -> Callable[[Rule], Rule]:
-        """Register a rule, which makes a generator function, for operations whose results are unused."""
+        """Register a rule that makes a generator function, for operations whose results are unused."""
 
         def register(rule: Rule) -> Rule:
             self.unused.update(dict.fromkeys(names, rule))
@@ -82,7 +82,7 @@ RULES = Rules()
 
 
 def is_pure(program: Program) -> bool:
-    """True if a program reaches neither memory nor other threads, so that plain evaluation does."""
+    """True if a program accesses neither memory nor other threads, so that plain evaluation suffices."""
     return not program.has_refs and not any(
         eqn.synchronises or any(isinstance(type, RefType) for type in eqn.input_types) for eqn in walk(program)
     )
@@ -99,10 +99,10 @@ def run_program(thread: Any, program: Program, values: Sequence[Any]) -> Corouti
 
 
 def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | Coroutine:
-    """Begin to run a program.
+    """Begin the execution of a program.
 
     Returns:
-        Its outputs, in a list; or, of a program that lets others go first, the steps that return them.
+        Its outputs, in a list; or, if the program has scheduling points, the steps that return them.
     """
     if thread.machine.timer is not None:
         kept, line = _KEPT_TIMED, _timed_line
@@ -130,15 +130,15 @@ def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | C
 
 def _prepared(program: Program, line: Callable[[Eqn, bool], Line]) -> Callable[..., list[Any] | Coroutine]:
     """The function of (thread, *inputs) that runs a program."""
-    if line not in (_timed_line, _watched_line):  # which are about each equation
+    if line not in (_timed_line, _watched_line):  # those lines are for each single equation
         if _GROUPED not in program.__dict__:
-            program.__dict__[_GROUPED] = grouped(program, RULES)  # kept: errors in its function look for it
+            program.__dict__[_GROUPED] = grouped(program, RULES)  # kept, to locate errors in its function
         program = program.__dict__[_GROUPED]
     return as_function(program, _lines(program, line), "thread")  # type: ignore[no-any-return]
 
 
 def _loads(program: Program) -> bool:
-    """True if an equation of a program brings a value from memory, which nothing may have written."""
+    """True if an equation of a program loads a value from memory, which may be uninitialised."""
     found = program.__dict__.get(_LOADS)
     if found is None:
         found = any(eqn.outputs and any(isinstance(t, RefType) for t in eqn.input_types) for eqn in program.eqns)
@@ -147,7 +147,7 @@ def _loads(program: Program) -> bool:
 
 
 def drive(thread: Any, steps: Generator[Run, Sequence[Any], Sequence[Any]]) -> Coroutine:
-    """Run a control-flow operation's generator, stepping through each program that it asks for."""
+    """Run a control-flow operation's generator, stepping through each program that it requests."""
     try:
         request = next(steps)
         while True:
@@ -160,7 +160,7 @@ Line = tuple[str, Callable[..., Any]]
 
 
 def _lines(program: Program, line: Callable[[Eqn, bool], Line]) -> Callable[[Eqn], Line]:
-    """The lines of a program's equations, which know whether their results are used."""
+    """The lines of a program's equations, selected by whether their results are used."""
     used = {id(atom) for eqn in program.eqns for atom in eqn.inputs} | {id(atom) for atom in program.outputs}
     return lambda eqn: line(eqn, not any(id(var) in used for var in eqn.outputs))
 
@@ -183,7 +183,7 @@ def _line(eqn: Eqn, unused: bool) -> Line:
 
 
 def _group(eqn: Eqn) -> Callable[..., Any]:
-    """Index arithmetic: looked up, except while values of memory which nothing has written are followed."""
+    """Index arithmetic: memoised, except while the thread tracks uninitialised values."""
     kept: Callable[..., Any] | None = eqn.__dict__.get(_KEPT)
     if kept is not None:
         return kept
@@ -207,7 +207,7 @@ def _evaluated(program: Program, *values: Any) -> Sequence[Any]:
 
 
 def _checked_line(eqn: Eqn, unused: bool) -> Line:
-    """The line of an equation whose values are followed if they come from memory that nothing has written."""
+    """The line of an equation that tracks uninitialised values."""
     form, function = _line(eqn, unused)
     if form != PLAIN or not eqn.inputs:
         return form, function
@@ -222,7 +222,7 @@ def _checked_line(eqn: Eqn, unused: bool) -> Line:
 
 
 def _timed_line(eqn: Eqn, unused: bool) -> Line:
-    """The line of an equation whose time is kept. Control flow takes none of its own."""
+    """The line of an equation in a timed run. Control flow itself takes no time."""
     form, function = _line(eqn, unused)
     if eqn.op.control or eqn.op is launch:
         return form, function
@@ -244,7 +244,7 @@ def _timed_line(eqn: Eqn, unused: bool) -> Line:
 
 
 def _watched_line(eqn: Eqn, unused: bool) -> Line:
-    """The line of an equation of a run that is watched: before it is evaluated, if it runs a program or has steps."""
+    """The line of an equation in a watched run, reported before evaluation if it runs a program or has steps."""
     form, function = _line(eqn, unused)
 
     def begun(thread: Any, *values: Any) -> Any:
@@ -260,8 +260,8 @@ def _watched_line(eqn: Eqn, unused: bool) -> Line:
 
 
 def _control(eqn: Eqn) -> Callable[..., Any]:
-    """Control flow. Each level of generators costs more than most equations do, so branches and bodies are entered as
-    they are; what the other operations mean is asked of their definitions.
+    """Control flow. Each level of generators costs more than most equations, so branches and bodies are entered
+    directly; other operations run by their definitions.
     """
     op, params = eqn.op, eqn.params
     if op is cond:
@@ -305,7 +305,7 @@ def _loop(eqn: Eqn) -> Callable[..., Coroutine]:
 
 
 def _repeat(eqn: Eqn) -> Callable[..., Coroutine]:
-    """A while loop: it may wait for what another thread writes, so the others get their turn in every iteration."""
+    """A while loop: it may poll memory that another thread writes, so every iteration has a scheduling point."""
     condition, body, constants = eqn.condition, eqn.body, eqn.constants
     writes = any(not inner.op.atomic and inner.written for inner in walk(body))
 

@@ -1,16 +1,15 @@
-"""Exploring every schedule of a call that can differ, each once: dynamic partial-order reduction.
+"""Exploration of all distinguishable schedules of a call, each once, by dynamic partial-order reduction.
 
-Two runs are the same when one becomes the other by exchanging neighbouring steps that do not see each other. So it is
-enough to run one of each class. A run is followed while it happens: what each step touches gives the order that it
-cannot leave (`History`). Wherever two steps stand in an order that could have been the other way round, the place
-before the first of them is marked, so that a later run takes another turn there (Flanagan & Godefroid, "Dynamic
-partial-order reduction for model checking software", 2005; which turn suffices: Abdulla et al., "Optimal dynamic
-partial order reduction", 2014, as source sets). What has been taken at a place is asleep in the other turns from there,
-until something wakes it that it does see, so no class runs twice (Godefroid's sleep sets). Threads cannot be copied:
-every run begins anew and repeats the choices up to the place.
+Two runs are equivalent if one becomes the other by exchanging adjacent independent steps, so one run of each class
+suffices. During a run, the objects that each step touches give its happens-before order (`History`). If two steps could
+have run in the other order, the state before the first one becomes a backtrack point, where a later run takes another
+step (Flanagan & Godefroid, "Dynamic partial-order reduction for model checking software", 2005; a sufficient choice of
+that step: Abdulla et al., "Optimal dynamic partial order reduction", 2014, source sets). A step explored from a state
+is asleep in the other branches from there, until a dependent step wakes it, so no class runs twice (Godefroid's sleep
+sets). Threads cannot be copied: every run starts from the beginning and repeats the choices up to the state.
 
-Only barriers, semaphores and atomics are touched in this sense. Loads and stores are not: where they can be exchanged
-with a visible difference there is a race, and the checker finds it in whichever order they ran.
+Only barriers, semaphores and atomics count as touched. Loads and stores do not: if exchanging them makes a visible
+difference there is a race, and the checker finds it in either order.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from palladio.machine.run.policies import Choice, Choices, able_to_go_on, packed
 from palladio.machine.run.threads import AsyncOp, Point, Thread
 
 STEPS = 50_000
-"""A run of more steps than this is cut: its threads seem to go round for ever."""
+"""A longer run is cut: its threads probably loop forever."""
 
 AT_ONCE = 16
-"""The most runs of a group: they may be made at the same time. However they are made, the next group is the same."""
+"""The maximum number of runs in a group, which may run concurrently; the next group does not depend on that."""
 
-# Sets of the steps of a run are integers with a bit for each, since they are joined at every step.
+# Sets of steps of a run are integers with one bit for each step, since they are joined at every step.
 StepSet = int
 
 
 class Cut(PalladioError):
-    """No error: the rest of this run has been seen, or the run has no end. It passes as errors of users do."""
+    """Not an error: the rest of this run has been explored, or the run is endless. It propagates like a user error."""
 
 
 class Changed(PalladioError):
-    """The same choices led to other options: the function does not do the same each time."""
+    """The same choices led to other options: the function is not deterministic."""
 
 
 class Event:
@@ -54,9 +53,9 @@ class Event:
 
     Fields:
         thread: the number of the thread or async op that took it.
-        touches: what it touched.
-        past: the steps that cannot come after it, itself too.
-        arrived: for each barrier it touched, the arrivals of the phase until then.
+        touches: the objects that it touched.
+        past: the steps that happen before it, including itself.
+        arrived: for each barrier it touched, the earlier arrivals of the phase.
     """
 
     __slots__ = ("arrived", "past", "thread", "touches")
@@ -73,7 +72,7 @@ def _arrived(point: Point) -> Fraction:
 
 
 def levels(events: Iterable[Event], slot: BarrierSlot, arrived: Fraction) -> set[tuple[int, int]]:
-    """The completed phases of a barrier that each of some steps sees, if they come in this order."""
+    """The completed phases of a barrier that each of some steps sees, if they run in this order."""
     found, phase = set(), 0
     for event in events:
         for point in event.touches:
@@ -91,16 +90,16 @@ def levels(events: Iterable[Event], slot: BarrierSlot, arrived: Fraction) -> set
 class SlotHistory:
     """The history of one barrier.
 
-    The completion of a phase is an event of its own: all arrivals of the phase and all who looked at the phase before
-    come before it, all who see it and all arrivals of the next come after it. So arrivals of one phase may change
-    places, and so may an arrival and a look at the phase before, unless it is the last that the phase needs.
+    The completion of a phase is a separate event: all arrivals of the phase and all observations of the previous phase
+    happen before it; all observations of it and all arrivals of the next phase happen after it. So arrivals of one
+    phase commute, and so do an arrival and an observation of the previous phase, unless the arrival completes the phase.
 
     Fields:
-        completed: how many phases are complete.
-        past: what comes before the last completion.
-        ahead: what will come before the next one.
-        last, arrived: the arrivals of the last complete phase, and of the one under way.
-        looked: those who have seen the last completion, or not yet the next.
+        completed: the number of complete phases.
+        past: the steps before the last completion.
+        ahead: the further steps before the next one.
+        last, arrived: the arrivals of the last complete phase, and of the current one.
+        looked: the observations of the last completion.
     """
 
     def __init__(self, slot: BarrierSlot) -> None:
@@ -113,7 +112,7 @@ class SlotHistory:
         self.looked: list[int] = []
 
     def arrives(self, run: History, step: int, before: StepSet, completes: bool) -> tuple[list[int], StepSet]:
-        """An arrival: the steps that it could have come before, and those that it comes after."""
+        """An arrival: the steps that it could have preceded, and those that happen before it."""
         found = self.last
         if completes:
             looked = (each for each in self.looked if not any(run.events[a].past >> each & 1 for a in self.arrived))
@@ -122,7 +121,7 @@ class SlotHistory:
         return found, self.past
 
     def completes(self, run: History) -> None:
-        """The phase is complete, by the arrival that was the last."""
+        """The last arrival has completed the phase."""
         for each in (*self.arrived, *self.looked):
             self.ahead |= run.events[each].past
         self.past, self.ahead = self.past | self.ahead, 0
@@ -130,12 +129,12 @@ class SlotHistory:
         self.completed += 1
 
     def exchanges(self, run: History, since: int) -> bool:
-        """True if an arrival from that step on could still be the last of the phase, after all who have looked."""
+        """True if an arrival from that step on could be the last of the phase, after all observations."""
         arrived = (each for each in self.arrived if each >= since)
         return any(not any(run.events[look].past >> each & 1 for look in self.looked) for each in arrived)
 
     def looks(self, step: int, early: bool) -> tuple[list[int], StepSet]:
-        """A wait that returns, or a test; `early` if it could have taken place before the last completion."""
+        """A wait that returns, or a test; `early` if it could have run before the last completion."""
         self.looked.append(step)
         return (self.last if early else []), self.past
 
@@ -144,16 +143,16 @@ class CounterHistory:
     """The history of one semaphore. Signals commute, and so do reads.
 
     Fields:
-        steps: of each step its number, kind, by how much it changed the count, and the count before it.
+        steps: for each step its number, kind, change of the count, and the count before it.
     """
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, str, int, int]] = []
-        self._later: list[int] = []  # for each step, what those of the settled ones change that do not come after it
+        self._later: list[int] = []  # for each step, the total change by settled steps not after it
         self._settled = 0
 
     def touches(self, run: History, point: Point, before: StepSet) -> tuple[list[int], StepSet]:
-        """The steps that this one could have come before, and those that it comes after."""
+        """The steps that this one could have preceded, and those that happen before it."""
         self._settle(run)
         found, past = [], 0
         for place, (step, kind, _, count) in enumerate(self.steps):
@@ -171,13 +170,13 @@ class CounterHistory:
         return found, past
 
     def add(self, step: int, point: Point, count: int) -> None:
-        """The step has been taken, when the count was this."""
+        """Record a step, with the count before it."""
         change = point.amount if point.kind == "signal" else -point.amount if point.kind == "take" else 0
         self.steps.append((step, point.kind, change, count))
         self._later.append(0)
 
     def _settle(self, run: History) -> None:
-        """Count the changes of steps before the last one of the run, of which all is known that they come after."""
+        """Add the changes of all steps but the run's last one, whose pasts are final."""
         while self._settled < len(self.steps) and self.steps[self._settled][0] < len(run.events) - 1:
             step, _, change, _ = self.steps[self._settled]
             past = run.events[step].past
@@ -195,12 +194,12 @@ def _conflict(first: str, second: str) -> bool:
 
 
 class OrderHistory:
-    """The history of memory that atomics touch: each sees those before it, except in a row of them that commute.
+    """The history of memory that atomics access: each sees the earlier ones, except in a row of commuting ones.
 
     Fields:
-        kind: of the last row.
-        row, before: the steps of that row, and of the one before it.
-        past: what comes before the row.
+        kind: the kind of the last row.
+        row, before: the steps of that row, and of the previous one.
+        past: the steps before the row.
     """
 
     def __init__(self) -> None:
@@ -210,7 +209,7 @@ class OrderHistory:
         self.past: StepSet = 0
 
     def touches(self, run: History, step: int, kind: str) -> tuple[list[int], StepSet]:
-        """The steps that this one could have come before, and those that it comes after."""
+        """The steps that this one could have preceded, and those that happen before it."""
         if kind == "meet":
             return [], 0
         if not (kind == self.kind and kind.startswith(_COMMUTING)):
@@ -225,7 +224,7 @@ _COMMUTING = ("tally", "share")
 
 
 class History:
-    """The steps of one run so far, and which come before which whatever the schedule."""
+    """The steps of one run so far, with their happens-before order."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -241,11 +240,11 @@ class History:
         return found
 
     def add(self, event: Event, before: StepSet, seen: dict[Any, int]) -> list[int]:
-        """Note the step that has just been taken; which earlier ones it could have come before.
+        """Record the last step; returns the earlier ones that it could have preceded.
 
         Args:
-            before: the steps that its thread knew of.
-            seen: for each barrier or semaphore it touched, completions seen by its thread or the count before it.
+            before: the steps that happened before it in its thread.
+            seen: for each barrier it touched, the completions seen by its thread; for a semaphore, the count before.
         """
         number = len(self.events)
         self.events.append(event)
@@ -261,7 +260,7 @@ class History:
         return self._latest(found, event.thread, before)
 
     def blocked(self, point: Point, thread: int, before: StepSet) -> tuple[list[int], StepSet]:
-        """Of a thread that a semaphore keeps: the steps before which it could have gone on; all those that matter."""
+        """For a thread blocked at a semaphore: the steps before which it could have run, and those before it."""
         found, past = self.of(point.thing).touches(self, point, before)
         return self._latest(found, thread, before), past
 
@@ -279,7 +278,7 @@ class History:
         if point.kind != "arrive":
             early = point.kind == "test" or history.completed - seen[point.thing] >= 2
             return history.looks(number, early)
-        # Of several arrivals in one step the last is taken for the one that completes.
+        # Of several arrivals in one step, the last counts as the completing one.
         further = any(later.thing is point.thing for later in event.touches[place + 1 :])
         completes = history.slot.completed > history.completed and not further
         if completes:
@@ -287,22 +286,22 @@ class History:
         return history.arrives(self, number, before, completes)
 
     def _latest(self, found: Iterable[int], thread: int, before: StepSet) -> list[int]:
-        """Those of other threads that the thread did not know of, without those that come before another of them."""
+        """The steps of other threads that are unordered with the thread, without those before another of them."""
         others = {step for step in found if not before >> step & 1 and self.events[step].thread != thread}
         earlier = functools.reduce(operator.or_, (self.events[step].past & ~(1 << step) for step in others), 0)
         return [step for step in others if not earlier >> step & 1]
 
 
 class SearchState:
-    """A state that runs have met, and what is still to be tried there. Threads and async ops are numbers.
+    """A state of the exploration, and its remaining backtracks. Threads and async ops are numbers.
 
     Fields:
-        before: the state before it and what ran from there; None at the beginning.
-        depth: how many steps lead to it.
-        options: what is runnable, in the order in which choices number them.
-        asleep: who need not be tried, since what would follow has run or will; and since which place on the way.
-        wanted: who is to be tried.
-        listed: True while it is among the states where something is left to try.
+        before: the previous state and the choice there; None at the beginning.
+        depth: the number of steps to it.
+        options: the runnable threads and async ops, in the order of their choice numbers.
+        asleep: choices that need not be tried, since their runs are or will be covered; with the depth since when.
+        wanted: the choices to try.
+        listed: True while it is in the list of states with untried choices.
     """
 
     def __init__(
@@ -317,11 +316,11 @@ class SearchState:
 
     @property
     def left(self) -> list[int]:
-        """Who is still to be tried."""
+        """The wanted choices that are not tried yet."""
         return [each for each in self.options if each in self.wanted and each not in self.asleep]
 
     def way(self, chosen: int) -> tuple[list[SearchState], list[int]]:
-        """The states that lead to this one, itself too, and what runs in each of them, here this one."""
+        """The states up to and including this one, and the choice in each of them, here `chosen`."""
         states, turns = [], []
         step: tuple[SearchState, int] | None = (self, chosen)
         while step is not None:
@@ -333,11 +332,11 @@ class SearchState:
 
 @dataclass(frozen=True)
 class Branch:
-    """A run to make: the way to a state, and another turn there.
+    """A run to make: the path to a state, and another choice there.
 
     Fields:
-        options, chosen: at each state on the way, what is runnable and what runs.
-        asleep: who need not be tried in the last of them.
+        options, chosen: at each state on the path, the runnable choices and the one taken.
+        asleep: the sleep set of the last state.
     """
 
     options: list[list[int]]
@@ -347,12 +346,12 @@ class Branch:
 
 @dataclass
 class Outcome:
-    """The states that a run has met, and what it asks for.
+    """The states of a run, and the backtracks that it requests.
 
     Fields:
-        states: after the branch: what is runnable, what need not be tried, and what ran.
-        wants: steps before which another should be tried: any of the first set will do; else those of the second.
-        cut: True if it was given up, since it could show nothing new.
+        states: after the branch: the runnable choices, the sleep set, and the choice taken.
+        wants: steps to backtrack to: any choice of the first list suffices; if none is there, try the second list.
+        cut: True if it was abandoned as redundant.
         endless: True if it polled, was too long, or broke off.
     """
 
@@ -363,12 +362,12 @@ class Outcome:
 
 
 class Exploration:
-    """All the runs. Iterate over it, make the runs of the branches that it gives, anywhere, and `add` their outcomes.
+    """All runs. Iterate over it, make the runs of the branches that it yields, in any process, and `add` their outcomes.
 
     Fields:
-        explored: how many runs came to their end.
-        cut: how many were given up, since they could show nothing new.
-        complete: whether all that can differ has run.
+        explored: the number of complete runs.
+        cut: the number of runs abandoned as redundant.
+        complete: whether all distinguishable schedules have run.
     """
 
     def __init__(self, limit: int) -> None:
@@ -389,7 +388,7 @@ class Exploration:
         self.complete = not self._open and not self.endless
 
     def add(self, outcome: Outcome) -> None:
-        """Note what the run of a branch has met; those of a group are added in the order of their branches."""
+        """Add the outcome of a branch's run; those of a group are added in the order of their branches."""
         way, turn = self._out.popleft()
         before = (way[-1], turn) if way else None
         for options, asleep, chosen in outcome.states:
@@ -408,7 +407,7 @@ class Exploration:
         self.endless = self.endless or outcome.endless
 
     def _next(self, most: int) -> list[Branch]:
-        """Branches at the deepest states where something is left to try."""
+        """Branches at the deepest states with untried choices."""
         found: list[Branch] = []
         while self._open and len(found) < most:
             state = self._open[0][2]
@@ -427,7 +426,7 @@ class Exploration:
 
 
 class Schedule(Choices):
-    """One run of an exploration: repeats the way of a branch, takes its turn, and continues from there."""
+    """One run of an exploration: repeats the path of a branch, takes its choice, and continues from there."""
 
     def __init__(self, branch: Branch) -> None:
         super().__init__()
@@ -457,14 +456,14 @@ class Schedule(Choices):
         return f"choices:{packed(self.made)}"
 
     def begins(self, machine: Machine) -> None:
-        """A launch begins when those before it have ended."""
+        """A launch begins after the end of the earlier ones."""
         self._base = (1 << len(self.history.events)) - 1
         self._latest = self._base
         self._waits.clear()
         self._open = True
 
     def choose(self, machine: Machine) -> Choice | None:
-        """The thread or async op that takes the next step; the effect of the step before it is noted first."""
+        """The thread or async op that takes the next step; the previous step is recorded first."""
         if machine is self.machine:
             self._note()
         chosen = super().choose(machine)
@@ -478,12 +477,12 @@ class Schedule(Choices):
 
     @property
     def outcome(self) -> Outcome:
-        """The facts that the exploration learns from the run, which has come to its end."""
+        """The outcome of the finished run, for the exploration."""
         broken = self._open and not self.cut  # in the middle of a launch
         return Outcome(self.states, self.wants, self.cut, self.polled or self.endless or broken)
 
     def joins(self, new: Choice) -> None:
-        """Who is new comes after what its maker knew."""
+        """A new thread or async op inherits the past of its creator."""
         maker = new.thread if isinstance(new, AsyncOp) else new.group.parent
         number = self.numbers[new]
         self._by_number[number] = new
@@ -492,7 +491,7 @@ class Schedule(Choices):
             self.history.of(point.thing)
 
     def pick(self, options: Sequence[Choice]) -> int:
-        """The one that the way asks for; past its end, the first that is not asleep."""
+        """The choice that the path gives; past its end, the first that is not asleep."""
         depth = len(self.made)
         numbers = [self.numbers[each] for each in options]
         if depth < self.known:
@@ -517,11 +516,11 @@ class Schedule(Choices):
         return numbers.index(turn)
 
     def ends(self, machine: Machine) -> None:
-        """Blocked threads might have run, before another took what they wait for."""
+        """The run is over: a blocked thread might have run before another one took the semaphore's count."""
         for thread in machine.runnable:
             point = thread.point
             if point is None or able_to_go_on(thread) or not isinstance(point.thing, Counter):
-                continue  # what a thread lacks at a barrier does not depend on the order
+                continue  # a wait for a barrier is blocked in every order
             number = self.numbers[thread]
             races, past = self.history.blocked(point, number, self._past[number])
             event = Event(number, (point,))
@@ -539,7 +538,7 @@ class Schedule(Choices):
         return 0
 
     def _note(self) -> None:
-        """The step that was chosen last has been taken."""
+        """Record the step that was chosen last."""
         stepped, event, self._event = self._stepped, self._event, None
         if event is not None:
             self._note_event(event)
@@ -568,12 +567,12 @@ class Schedule(Choices):
         }
 
     def _resumes(self, thread: Thread, thing: Any) -> None:
-        """A thread resumes after what it waited for."""
+        """A thread resumes: the event that it waited for happened before."""
         past = self.history.of(thing).past if isinstance(thing, BarrierSlot) else self._left.get(thing, 0)
         self._past[self.numbers[thread]] |= past
 
     def _sees(self, choice: Choice, event: Event, since: int) -> bool:
-        """True if the next step of who is asleep would not be the same before and after a step just taken."""
+        """True if the next step of a sleeping choice depends on a step just taken."""
         return any(
             mine.thing is theirs.thing and self._differs(mine, theirs, since)
             for mine in touched(choice)
@@ -593,7 +592,7 @@ class Schedule(Choices):
         return not history.exchanges(self.history, since)
 
     def _want(self, step: int, events: Sequence[Event]) -> None:
-        """At the place before a step, what leads to the last step of a run before that one is to be tried too."""
+        """Request a backtrack to the state before a step: a choice there that leads to the last event before that step."""
         rest = [
             (number, event)
             for number, event in enumerate(events[step + 1 :], step + 1)
@@ -614,7 +613,7 @@ class Schedule(Choices):
 
     @staticmethod
     def _can_begin(event: Event, rest: Sequence[Event], since: Sequence[Event]) -> bool:
-        """True if a step may come before all the others of a rest: whether those who look at barriers see the same."""
+        """True if a step may run before all others of `rest`, so that all observations of barriers stay the same."""
         for slot in event.arrived:
             touching = [each for each in rest if slot in each.arrived]
             if touching[0] is event:

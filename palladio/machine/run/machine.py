@@ -16,28 +16,28 @@ from palladio.machine.run.products import Products
 from palladio.machine.run.threads import AsyncOp, Group, InFlight, Thread, Wait
 
 MOST_SPINS = 30_000
-"""The number of polls in a row after which nothing will happen any more."""
+"""The number of consecutive polls after which a run counts as deadlocked."""
 
 
 class Machine:
     """One run.
 
     Fields:
-        runnable: threads that can take a step, in the order in which they became able to.
+        runnable: threads that can take a step, in the order in which they became runnable.
         async_ops: asynchronous operations in flight, in the order of their issue.
-        checker: what watches every access, or None.
-        worked, spun: steps of threads that were not mere polls, and how often threads have only looked since.
-        most_spins: how many such looks end a run.
-        most_worked: how many of the other steps do; infinity unless the run may be that of a loop without an end.
-        timer: what keeps model time, or None.
-        watch: what gets each equation that a thread evaluates, with its inputs and outputs, or None.
-        zeros: whether memory that nothing has written holds zeros rather than uninitialised values.
+        checker: the checker of every access, or None.
+        worked, spun: the number of steps that were not polls, and of polls since the last of them.
+        most_spins: the number of consecutive polls that ends a run.
+        most_worked: the number of other steps that ends it; infinity unless the run may have an endless loop.
+        timer: the timer of modelled time, or None.
+        watch: called with each equation that a thread evaluates, its inputs and outputs; or None.
+        zeros: whether uninitialised memory holds zeros.
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
-        cores: how many cores share a grid, with memory of their own for its blocks; 0 for the order of the definition.
-        grid_seed: of the order of the indices along parallel axes of a grid, on cores.
+        cores: the number of cores that share a grid, with private memory for its blocks; 0 for the order of the definition.
+        grid_seed: seed for the order of the indices along parallel axes of a grid, on cores.
         grid_recorder: called at each point of a grid on cores, with a token, the point, and the core; or None.
-        explains: whether the report of a deadlock says who could have ended each wait.
-        products: those of earlier runs of the same check, or None.
+        explains: whether the report of a deadlock names the threads that could have ended each wait.
+        products: cached products of earlier runs of the same check, or None.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -70,7 +70,7 @@ class Machine:
         return all(thread.point is not None and thread.point.kind in LOOKS for thread in self.runnable)
 
     def give_up_soon(self) -> None:
-        """Give threads that only poll up soon: a deadlock is known, or is likely."""
+        """Lower the limit of consecutive polls: a deadlock is known or likely."""
         self.most_spins //= 100
 
     def start(self, thread: Thread, program: Program, values: Sequence[Any]) -> None:
@@ -85,7 +85,7 @@ class Machine:
         self.ready(thread)
 
     def run(self) -> bool:
-        """Run until every thread has come to its end, or until nothing can happen any more: then false."""
+        """Run until every thread has ended; false if the run deadlocks."""
         while True:
             chosen = self.policy.choose(self)
             if chosen is None:
@@ -104,25 +104,25 @@ class Machine:
                 self.step(chosen)
 
     def allocated(self, store: Any, initialised: bool, written: bool = True) -> None:
-        """A store came to be; memory without values holds zeros where the run asks for that."""
+        """A store has been allocated; uninitialised memory holds zeros if `zeros` is set."""
         if self.zeros and not initialised and isinstance(store, Buffer):
             store.array[...] = 0
         if self.checker is not None:
             self.checker.allocated(store, initialised, written)
 
     def ready(self, thread: Thread) -> None:
-        """A thread can take a step from now on."""
+        """Make a thread runnable."""
         self.runnable.append(thread)
         self.policy.enters(self, thread)
 
     def take(self, number: int) -> Thread:
-        """The thread at a place among the runnable ones, which it leaves."""
+        """Remove and return the thread at an index among the runnable ones."""
         thread = self.runnable[number]
         del self.runnable[number]
         return thread
 
     def step(self, thread: Thread) -> None:
-        """Run a thread until it stops, waits or ends."""
+        """Run a thread until it yields, blocks or ends."""
         try:
             request = next(thread.steps)
         except StopIteration:
@@ -165,27 +165,27 @@ class Machine:
             self._finish(group)
 
     def has_copies(self, cluster: Any) -> bool:
-        """True if a cluster has copies under way that arrive somewhere."""
+        """True if a cluster has copies in flight that signal a barrier or semaphore."""
         return any(async_op.touches and async_op.thread.block.cluster is cluster for async_op in self.async_ops)
 
     def leave(self, cluster: Any) -> None:
-        """The last thread of a cluster has ended: what it left under way completes, and it makes room."""
+        """The last thread of a cluster has ended: complete its operations in flight and free its place."""
         for async_op in [async_op for async_op in self.async_ops if async_op.thread.block.cluster is cluster]:
             async_op.complete()
         if self.checker is not None:
             self.checker.cluster_ends(cluster)
         self.threads = [thread for thread in self.threads if thread.block.cluster is not cluster]
         cluster.group.resident -= 1
-        if not cluster.cores:  # whose programs follow each other
+        if not cluster.cores:  # the programs of cores follow each other
             cluster.dissolve()
 
     def _finish(self, group: Group) -> None:
-        """A launch is over: the threads that wait for it resume."""
+        """A launch has ended: wake the threads that wait for it."""
         self.groups.remove(group)
         self.wake(group.waiting)
 
     def issue(self, async_op: AsyncOp) -> None:
-        """Take an asynchronous operation under way."""
+        """Put an asynchronous operation in flight."""
         async_op.priority = self.policy.priority()
         self.async_ops.add(async_op)
         self.policy.enters(self, async_op)
@@ -195,7 +195,7 @@ class Machine:
             async_op.complete()
 
     def wake(self, waiting: list[Any]) -> None:
-        """Let blocked threads test again whether they can resume."""
+        """Make blocked threads runnable; each tests its condition again."""
         for thread in waiting:
             thread.waiting = None
             self.ready(thread)

@@ -1,8 +1,8 @@
-"""The number of blocks that a GPU holds at once: the resources of a multiprocessor of sm_90, over those of a block.
+"""Occupancy: the resources of a multiprocessor of sm_90, divided by those of a block.
 
 Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, blocks, shared memory and registers of 9.0).
-Registers are the compiler's choice; counted are those that are known: the accumulators, and all that there are for a
-kernel that hands them out itself (`set_max_registers`).
+The compiler chooses registers; only known ones are counted: the accumulators, and all registers for a kernel that
+distributes them itself (`set_max_registers`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from palladio.ops.threads.wgmma import set_max_registers
 from palladio.types.device import H100_SXM
 from palladio.types.types import ACC, RefType
 
-_FEWEST = 32  # registers of a lane with which 2,048 threads fit; a kernel is taken to need no more beside accumulators
+_FEWEST = 32  # registers of a lane with which 2,048 threads fit; assumed sufficient besides accumulators
 _KEPT = "_needs"
 
 
 def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> int:
-    """The number of blocks of a program that a multiprocessor holds at once, at least one.
+    """The number of resident blocks of a program on a multiprocessor, at least one.
 
     Args:
-        scratch: what every block has from its beginning to its end.
-        warpgroups: those of a block.
+        scratch: the allocations that last for the whole block.
+        warpgroups: the number of warpgroups of a block.
     """
     in_scopes, accumulated, set_by_kernel = _needs(program)
     shared = H100_SXM.reserved_shared_bytes + _bytes(scratch) + in_scopes
@@ -37,17 +37,17 @@ def resident(program: Program, scratch: Sequence[RefType], warpgroups: int) -> i
 
 
 def _bytes(types: Iterable[RefType]) -> int:
-    """Shared memory that references take."""
+    """The shared memory of references."""
     return sum(map(shared_bytes, types))
 
 
 def _accumulated(types: Iterable[RefType]) -> int:
-    """Registers of each lane that accumulators take."""
+    """The registers of each lane for accumulators."""
     return sum(type.size * type.dtype.itemsize // (4 * 128) for type in types if type.space is ACC)
 
 
 def _needs(program: Program) -> tuple[int, int, bool]:
-    """The most that scopes of a program, those inside others too, have at once, and whether it sets its registers.
+    """The peak demand of a program's scopes, including nested ones, and whether it sets its registers.
 
     Returns:
         Bytes of shared memory, registers of each lane for accumulators, and true if there is a `set_max_registers`.

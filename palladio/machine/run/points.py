@@ -1,26 +1,26 @@
-"""Schedule points: where a thread lets others go first."""
+"""Scheduling points, at which other threads may run first."""
 
 from __future__ import annotations
 
 from typing import Any
 
 SPINS = ("test", "read", "turn")
-"""Points at which a thread looks whether something has happened, perhaps again and again."""
+"""Points at which a thread polls."""
 
 LOOKS = (*SPINS, "atomic")
-"""Points at which that may be all that a thread does."""
+"""Points that may be polls."""
 
 
 class Point:
-    """A request that a thread yields before it touches a shared thing, where others may go first.
+    """A scheduling point: a request that a thread yields before it touches a shared object.
 
     Fields:
-        kind: of a barrier, arrive, wait or test; of a semaphore, signal, take (wait, then take off), wait or read; of
-            memory, atomic, or tally for one whose result is unused (such as "tally add"), and share of its buffer for
-            one of a few elements; of a scope that threads share, meet; of a while loop, turn, or work if it stores. A
-            copy touches nothing yet; pass comes after an arrival of a thread that resumes with the completion.
-        amount: by how much it raises a semaphore, or what it waits for; in how many parts an arrival comes.
-        more: what the same step touches besides.
+        kind: for a barrier, arrive, wait or test; for a semaphore, signal, take (wait, then decrement), wait or read;
+            for memory, atomic, or tally if its result is unused (e.g. "tally add"), and share for the buffer of an
+            atomic on a few elements; for a scope that threads share, meet; for a while loop, turn, or work if it
+            stores. A copy touches nothing yet; pass follows the arrival of a thread that resumes at the completion.
+        amount: the increment of a semaphore, or the awaited count; the number of parts of an arrival.
+        more: the other points of the same step.
     """
 
     __slots__ = ("amount", "kind", "more", "thing")

@@ -1,4 +1,4 @@
-"""Schedules: in which order threads take steps and asynchronous operations complete. A seed replays one."""
+"""Schedules: the order of the steps of threads and of the completions of asynchronous operations. A name replays one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COMPLETIONS = ("earliest", "latest", "random")
 
 
 class Policy:
-    """Decides what happens next.
+    """Chooses the next step.
 
     Fields:
-        name: what replays it.
+        name: the name that replays it.
         apart: whether atomics of different elements are distinguished.
-        points: whether threads stop before every synchronising operation, so that others may go first.
-        eager: whether asynchronous operations complete as they are issued.
-        patient: whether a cluster whose threads have ended stays until the policy lets its copies land.
+        points: whether every synchronising operation is a scheduling point.
+        eager: whether asynchronous operations complete at their issue.
+        patient: whether a cluster whose threads have ended stays resident until the policy lets its copies land.
     """
 
     name = ""
@@ -36,26 +36,26 @@ class Policy:
     patient = False
 
     def choose(self, machine: Running) -> Choice | None:
-        """The thread or async op that takes the next step; None if nothing can."""
+        """The thread or async op that takes the next step; None if there is none."""
         raise NotImplementedError
 
     def enters(self, machine: Running, choice: Choice) -> None:
-        """One more thread or asynchronous operation can take a step."""
+        """A thread or asynchronous operation has become runnable."""
 
     def priority(self) -> float:
-        """That of a thread or an asynchronous operation which begins."""
+        """The priority of a new thread or asynchronous operation."""
         return 0.0
 
 
 class RoundRobin(Policy):
-    """Each thread runs until it must wait; asynchronous operations complete at once."""
+    """Each thread runs until it must wait; asynchronous operations complete immediately."""
 
     name = "round_robin"
     points = False
     eager = True
 
     def choose(self, machine: Running) -> Choice | None:
-        """The thread that could have gone on for the longest time."""
+        """The thread that has been runnable for the longest time."""
         if machine.runnable:
             return machine.runnable.popleft()
         return next(iter(machine.async_ops), None)
@@ -68,7 +68,7 @@ class Lazy(Policy):
     points = False
 
     def choose(self, machine: Running) -> Choice | None:
-        """A thread while there is one."""
+        """A thread while one is runnable."""
         async_op = next((async_op for async_op in machine.async_ops if async_op.ready), None)
         if machine.runnable and (async_op is None or not machine.only_spinning):
             return machine.runnable.popleft()
@@ -76,14 +76,14 @@ class Lazy(Policy):
 
 
 class Random(Policy):
-    """Chooses at random among what is runnable, threads and asynchronous operations alike.
+    """Chooses at random among runnable threads and asynchronous operations.
 
     Args:
-        completions: "earliest" completes asynchronous operations as they are issued, "latest" when nothing else can
+        completions: "earliest" completes asynchronous operations at their issue, "latest" when nothing else can
             run, "random" like any other step.
         start: the chance of starting one more cluster of blocks at a step.
 
-    Where asynchronous operations complete in any order, so do clusters start.
+    If asynchronous operations complete in any order, clusters also start in any order.
     """
 
     def __init__(self, seed: int, completions: str = "random", start: float = 0.1) -> None:
@@ -95,7 +95,7 @@ class Random(Policy):
         self.pick = self.random.randrange if completions == "random" else None
 
     def choose(self, machine: Running) -> Choice | None:
-        """Any of those that are runnable."""
+        """A random runnable thread or operation."""
         if machine.groups and (self.random.random() < self.start or (self.pick and not machine.runnable)):
             machine.groups[-1].start_next(self.pick)
         threads, async_ops = len(machine.runnable), len(machine.async_ops)
@@ -112,9 +112,8 @@ class Priorities(Policy):
 
     Clusters start in a random order.
 
-    Priorities are random; at `changes` random steps the running one falls to the lowest. Asynchronous operations have
-    priorities too. How long a run will be is not known, so each change is as likely to come between steps 1 and 10 as
-    between 100 and 1,000; `steps` bounds them.
+    Priorities are random; at `changes` random steps the running one gets the lowest. Asynchronous operations have
+    priorities too. The length of the run is unknown, so the steps of the changes are log-uniform, up to `steps`.
     """
 
     def __init__(self, seed: int, changes: int = 3, steps: int = 2000) -> None:
@@ -128,14 +127,14 @@ class Priorities(Policy):
         self._waiting: list[tuple[float, int, Choice]] = []
 
     def enters(self, machine: Running, choice: Choice) -> None:
-        """One more to choose from."""
+        """Add a runnable thread or operation."""
         if machine is not self._machine:  # the next launch of a run
             self._machine, self._waiting = machine, []
         heapq.heappush(self._waiting, (-choice.priority, next(self._entered), choice))
 
     def choose(self, machine: Running) -> Choice | None:
-        """The one of the highest priority."""
-        for group in machine.groups:  # in any order: the priorities say who goes first
+        """The thread or operation of the highest priority."""
+        for group in machine.groups:  # in any order: the priorities decide
             while (group.resident < _AT_FIRST or self.random.random() < 0.1) and group.start_next(
                 self.random.randrange
             ):
@@ -159,27 +158,27 @@ class Priorities(Policy):
         return machine.take(machine.runnable.index(best))
 
     def priority(self) -> float:
-        """Any between 0 and 1."""
+        """A random number between 0 and 1."""
         return self.random.random()
 
     def _lower(self, choice: Choice) -> None:
-        """It goes after all others."""
+        """Give it the lowest priority."""
         self.lowest -= 1.0
         choice.priority = self.lowest
 
 
 class Choices(Policy):
-    """Follows a list of numbers: at each step that others can tell from another order, which one takes it.
+    """Follows a list of numbers: for each step whose order other threads can observe, the number of the option.
 
-    A thread runs by itself until it is about to touch what others touch too; those that are there and runnable are
-    the options of a step, along with the copies under way, the one that has been idle longest first. Behind the end of
-    the list the first option is taken, so threads take turns; who only looks again at what has not changed is no
-    option. All clusters that have room start at the beginning; products and stores complete as they are issued, since
-    only their own thread can tell when they do.
+    A thread runs alone until it is about to touch a shared object; the runnable threads at such a point are the options
+    of a step, together with the copies in flight, the longest idle first. After the end of the list the first option
+    is taken, so threads take turns; a poll of unchanged state is not an option. All clusters that have room start at
+    the beginning; products and stores complete at their issue, since only their own thread can observe their
+    completion.
 
     Fields:
         made: the number of the option taken, for each step so far.
-        polled: whether a thread that polls was held back at some step because nothing had changed.
+        polled: whether a polling thread was held back at some step because nothing had changed.
     """
 
     apart = True
@@ -203,7 +202,7 @@ class Choices(Policy):
         return f"choices:{packed(self.given)}"
 
     def choose(self, machine: Running) -> Choice | None:
-        """Whoever has something of its own to do, then the option that is next in the list."""
+        """A thread with a private step, if there is one; else the option that the list gives."""
         if machine is not self.machine:
             self.machine = machine
             self.begins(machine)
@@ -218,7 +217,7 @@ class Choices(Policy):
         options, active = self._options(machine)
         if not options:
             self.ends(machine)
-            return machine.take(0) if machine.runnable else None  # a blocked thread says what it waits for
+            return machine.take(0) if machine.runnable else None  # a blocked thread then yields its `Wait`
         turns = [each for each in options if isinstance(each, Thread) and each.point and each.point.kind in _TURNS]
         if not active or len(turns) == len(options):  # all can only poll
             machine.spun += 0 if active else _AT_ONCE
@@ -235,10 +234,10 @@ class Choices(Policy):
         return machine.take(machine.runnable.index(chosen))
 
     def begins(self, machine: Running) -> None:
-        """One more launch of the run begins."""
+        """Another launch of the run begins."""
 
     def ends(self, machine: Running) -> None:
-        """Nothing can take a step any more."""
+        """No step is possible any more."""
 
     def pick(self, options: Sequence[Choice]) -> int:
         """The number of the option that takes the next step."""
@@ -249,7 +248,7 @@ class Choices(Policy):
         """A thread or a copy has started."""
 
     def meets(self, machine: Running) -> None:
-        """Number those who are new, in the order of their beginning."""
+        """Number the new threads and copies, in the order of their start."""
         for async_op in [async_op for async_op in machine.async_ops if not async_op.touches and async_op.ready]:
             async_op.complete()
         for each in (*machine.runnable, *machine.async_ops):
@@ -258,7 +257,7 @@ class Choices(Policy):
                 self.joins(each)
 
     def _lands(self, machine: Running) -> None:
-        """Behind the last copy of a cluster whose threads have ended, the cluster makes room."""
+        """Free the place of a cluster whose threads have ended and whose last copy has landed."""
         async_op, self._async_op = self._async_op, None
         if async_op is not None:
             cluster = async_op.thread.block.cluster
@@ -271,7 +270,7 @@ class Choices(Policy):
         return number
 
     def _options(self, machine: Running) -> tuple[list[Choice], bool]:
-        """The runnable choices, and whether they are more than polls of what has not changed."""
+        """The runnable choices, and whether any of them is not a poll of unchanged state."""
         able: list[Choice] = [thread for thread in machine.runnable if able_to_go_on(thread)]
         able += [async_op for async_op in machine.async_ops if async_op.ready]
         active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]
@@ -283,16 +282,16 @@ class Choices(Policy):
         return self._taken.get(number, -1), number
 
 
-_AT_FIRST = H100_SXM.multiprocessors  # clusters that start at once; to choose among thousands takes long
+_AT_FIRST = H100_SXM.multiprocessors  # clusters that start immediately; choosing among thousands is slow
 _PRIVATE = ("copy", "pass")
-_AT_ONCE = 100  # how many fruitless looks one stands for where nothing can have changed
+_AT_ONCE = 100  # polls that one counts for if nothing can have changed
 _TURNS = ("turn", "work")
-_LONGEST = 1_000_000  # steps that a name repeats a choice for: no run that a name is given to has as many
-_FLAGS = 4096  # bytes: larger memory is not compared to see whether a thread polls it
+_LONGEST = 1_000_000  # the maximum repeat count in a name: no named run has as many steps
+_FLAGS = 4096  # bytes: larger memory is not compared to detect polling
 
 
 def touched(choice: Choice) -> Sequence[Point]:
-    """The shared things that the next step of a thread or a copy touches."""
+    """The shared objects that the next step of a thread or a copy touches."""
     if isinstance(choice, AsyncOp):
         return choice.touches
     point = choice.point
@@ -300,7 +299,7 @@ def touched(choice: Choice) -> Sequence[Point]:
 
 
 def able_to_go_on(thread: Thread) -> bool:
-    """True if the step that a thread has come to would not block it."""
+    """True if a thread's next step would not block it."""
     point = thread.point
     if point is None or point.kind not in ("wait", "take"):
         return True
@@ -311,14 +310,14 @@ def able_to_go_on(thread: Thread) -> bool:
 
 
 def _polled(choice: Choice) -> Any:
-    """The value that a polling thread would find; None if its step is of another kind or will find something.
+    """The value that a polling thread would read; None if its step is not a poll, or the poll will succeed.
 
-    A turn of a loop is not a poll: a loop that polls has an atomic or another look in it, or races with what it reads.
+    The turn of a loop is not a poll: a polling loop contains an atomic or another poll, or has a race.
     """
     if isinstance(choice, AsyncOp) or choice.point is None or choice.point.kind not in ("test", "read", "atomic"):
         return None
     thing = choice.point.thing
-    if choice.point.kind == "atomic":  # one that changes nothing is a look too
+    if choice.point.kind == "atomic":  # an atomic that changes nothing is a poll too
         if isinstance(thing, Element):
             return thing, *(point.thing.value for point in (choice.point, *choice.point.more) if point.kind == "atomic")
         return (thing, thing.array.tobytes()) if isinstance(thing, Buffer) and thing.array.nbytes <= _FLAGS else None
@@ -329,7 +328,7 @@ def _polled(choice: Choice) -> Any:
 
 
 def packed(numbers: Sequence[int]) -> str:
-    """Numbers as text: `0x5.2` for five zeros and a two. Zeros at the end are left out."""
+    """Numbers as text: `0x5.2` for five zeros and a two. Trailing zeros are omitted."""
     parts: list[str] = []
     for number, run in itertools.groupby(numbers):
         count = len(list(run))
@@ -340,7 +339,7 @@ def packed(numbers: Sequence[int]) -> str:
 
 
 def unpacked(text: str) -> list[int]:
-    """The numbers of such a text, without zeros at the end.
+    """The numbers of a text from `packed`, without trailing zeros.
 
     Raises:
         ValueError: for any other text.
@@ -355,7 +354,7 @@ def unpacked(text: str) -> list[int]:
 
 
 def schedules(count: int, seed: int) -> list[Policy]:
-    """The schedules of a check: round robin, the latest completions, then random ones of every kind."""
+    """The schedules of a check: round robin, latest completions, then random ones of every kind."""
     found: list[Policy] = [RoundRobin(), Lazy()]
     for number in range(seed, seed + max(0, count - 2)):
         kind = number % 4
@@ -364,10 +363,10 @@ def schedules(count: int, seed: int) -> list[Policy]:
 
 
 def named(name: str) -> Policy:
-    """The schedule of a name, as reports give it.
+    """The schedule with a name from a report.
 
     Raises:
-        ValueError: for a name that no schedule has.
+        ValueError: for an unknown name.
     """
     kind, *rest = name.split(":")
     if len(rest) != {"random": 2, "choices": 1, "pct": 1}.get(kind, 0):

@@ -1,6 +1,6 @@
-"""Products that are computed once: what an accumulator holds after them is kept for the next run that makes them.
+"""Memoised products: the values of accumulators are kept for the next run with the same products.
 
-The schedules of a check multiply the same tiles again and again, and only the last value of an accumulator is read. So
+The schedules of a check multiply the same blocks repeatedly, and only the last value of an accumulator is read. So
 a product keeps its operands, which are multiplied when the accumulator is read, unless an earlier run has added
 the same products, of the same bytes and in the same order.
 """
@@ -14,16 +14,16 @@ import numpy as np
 from palladio.ops.threads.wgmma import multiplied
 
 MOST_KEPT = 32 << 20
-"""Bytes of accumulators that are kept; those that are met when so many are there are computed in every run."""
+"""The maximum number of bytes of kept accumulators; further ones are computed in every run."""
 
 MOST_AT_ONCE = 4
-"""Products of one accumulator whose operands are kept until it is read."""
+"""The maximum number of pending products of one accumulator."""
 
 Array = Any
 
 
 class Products:
-    """The values that accumulators have had, by the products that made them."""
+    """The values of accumulators, by the products that made them."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Array] = {}
@@ -41,11 +41,11 @@ class Products:
 
 
 class Sum:
-    """Products that are to be added to an array.
+    """Pending products of an array.
 
     Args:
-        array: what they are added to.
-        known: the values of other runs.
+        array: the array to which they are added.
+        known: the values of earlier runs.
     """
 
     __slots__ = ("_array", "_key", "_known", "_products")
@@ -57,7 +57,7 @@ class Sum:
         self._key = _key_of(array)
 
     def add(self, lhs: Array, rhs: Array) -> None:
-        """Add a product of these values, which may change afterwards."""
+        """Add a product of these values, which are copied."""
         product = np.array(lhs), np.array(rhs)
         self._key = hash((self._key, *map(_key_of, product)))
         self._products.append(product)
@@ -65,7 +65,7 @@ class Sum:
             self.carry_out()
 
     def carry_out(self) -> None:
-        """Add the products so far."""
+        """Add the pending products to the array."""
         if not self._products:
             return
         found = self._known.find(self._key)
@@ -79,7 +79,7 @@ class Sum:
 
 
 def _key_of(array: Array) -> int:
-    """A number that tells an array without gaps from others: 64 bits, of Python's hash of its bytes in memory."""
+    """A 64-bit key of a contiguous array: Python's hash of its layout and bytes in memory."""
     return hash((array.shape, array.strides, array.dtype.num, array.tobytes("A")))
 
 

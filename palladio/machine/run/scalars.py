@@ -1,6 +1,6 @@
-"""Index arithmetic of threads: operations on scalars of int32 and bool, which are most of what a kernel evaluates.
+"""Index arithmetic of threads: operations on scalars of int32 and bool, the majority of a kernel's equations.
 
-They mean what the definition says. But that works on arrays of any dtype, and NumPy takes thirty times as long for an
+Their results equal those of the definition, which works on arrays of any dtype; NumPy takes thirty times as long for an
 array of one element as for its own scalars.
 """
 
@@ -27,7 +27,7 @@ def _with(function: Callable[..., Any]) -> Callable[..., Values]:
 
 
 def _quotient(x: Any, y: Any) -> Values:
-    if x >= 0 and y > 0:  # else Python rounds another way
+    if x >= 0 and y > 0:  # otherwise Python rounds differently
         return (x // y,)
     return OPS["div"].eval(x, y)  # type: ignore[no-any-return]
 
@@ -63,7 +63,7 @@ _EITHER: dict[str, Callable[..., Values]] = {
 
 
 def quick(eqn: Eqn) -> Callable[..., Values] | None:
-    """A function that does what the equation's operation does, if it is one of these on such scalars."""
+    """A fast function for the equation's operation, if it is one of these on such scalars."""
     types = eqn.input_types
     if not all(_is_scalar(type, dtypes.INT32) or _is_scalar(type, dtypes.BOOL) for type in types):
         return None

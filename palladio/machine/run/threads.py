@@ -17,11 +17,11 @@ from palladio.ops.threads.launch import MeshAxis
 Coordinates = tuple[int, ...]
 
 Trail = tuple[Any, Eqn, Any] | None
-"""The iterations of loops: those of the outer ones, the innermost loop, and its index there, or the point of a grid."""
+"""The iterations of loops: the outer trail, the innermost loop, and its index, or the point of a grid."""
 
 
 class Running(Protocol):
-    """The machine, as threads and schedules see it; its fields are those of `machine.Machine`."""
+    """The machine's interface for threads and schedules; the fields are those of `machine.Machine`."""
 
     checker: Any
     points: bool
@@ -34,15 +34,15 @@ class Running(Protocol):
         """True if every runnable thread only polls."""
 
     def take(self, number: int) -> Thread:
-        """The thread at a place among the runnable ones, which it leaves."""
+        """Remove and return the thread at an index among the runnable ones."""
         ...
 
 
 class Group:
-    """The threads of one launch, and how to start more of them: clusters start as others leave room.
+    """The threads of one launch, and the clusters still to start, each when there is room.
 
     Fields:
-        window: the clusters that there is room for, which may start in any order.
+        window: the next clusters that fit, which may start in any order.
     """
 
     def __init__(self, parent: Thread | None, starts: Iterator[Callable[[], None]], capacity: int) -> None:
@@ -57,15 +57,15 @@ class Group:
 
     @property
     def done(self) -> bool:
-        """True if every thread has come to its end."""
+        """True if every thread has ended."""
         return self.starts is None and self.running == 0
 
     def start_next(self, pick: Callable[[int], int] | None = None) -> bool:
         """Start one more cluster if there is one and there is room for it.
 
         Args:
-            pick: which of this many clusters; left out, the first. Those after them have no room yet, so a kernel
-                whose blocks wait for blocks of lower numbers, as many do, works whichever is picked.
+            pick: chooses among a number of clusters; by default the first. Later clusters do not fit yet, so a kernel
+                whose blocks wait for blocks of lower numbers, as many do, works with any choice.
         """
         room = self.capacity - self.resident
         if self.starts is None or room <= 0:
@@ -81,9 +81,9 @@ class Group:
 
 
 class Cluster:
-    """Blocks that run at the same time and reach each other's shared memory, or the cores of a mesh.
+    """Blocks that run concurrently and can access each other's shared memory, or the cores of a mesh.
 
-    `place` is its index in the grid; `title` names its program, where a launch has several.
+    `place` is its index in the grid; `title` names its program, if a launch has several.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class Cluster:
         self.title = ""
 
     def dissolve(self) -> None:
-        """Its threads have ended: what they and the memory of its blocks hold of each other is let go.
+        """Its threads have ended: drop the references between threads, blocks and memory.
 
-        A run is one large cycle otherwise, through which the garbage collector would have to go.
+        Otherwise a run is one large cycle, which the garbage collector would have to traverse.
         """
         for block in self.blocks.values():
             for thread in block.threads:
@@ -124,7 +124,7 @@ class Block:
 
     Fields:
         place: its index within its cluster.
-        registers: those that its warpgroups have given back, a semaphore.
+        registers: a counter of the registers that its warpgroups have returned.
     """
 
     def __init__(self, cluster: Cluster, place: Coordinates) -> None:
@@ -143,11 +143,11 @@ class Block:
         self._along: dict[tuple[str, ...], list[Coordinates]] = {}
         self._neighbours: dict[tuple[str, ...], list[Coordinates]] = {}
         self.key = cluster.components.cluster, place
-        """The key that tells it from every other block."""
+        """The key that identifies the block."""
 
     @property
     def label(self) -> str:
-        """As reports call it."""
+        """Its name in reports."""
         if self.cluster.cores:
             named = (f"{axis} {n}" for axis, n in zip(self.cluster.axes, self.place, strict=True))
             return " ".join(named) or "the core"
@@ -175,7 +175,7 @@ class Block:
         return dict(zip(self.cluster.axes, self.cluster.sizes, strict=True))
 
     def along(self, axes: tuple[str, ...]) -> list[Coordinates]:
-        """The places of all blocks that differ at most along these axes, this one among them."""
+        """The places of all blocks that differ at most along these axes, including this one."""
         found = self._along.get(axes)
         if found is None:
             free = [
@@ -193,19 +193,20 @@ class Thread:
         component: its index in the clocks.
         program, values: its program and the inputs, until it ends.
         eqn: its current equation, as last reported to the scheduler.
-        waiting: what it waits for while it is blocked.
+        waiting: the `Wait` that blocks it.
         priority: for schedules by priority.
-        lacking: values that depend on memory which nothing has written, for the checker.
-        point: the object of its next access, where it yielded so that others may run first.
-        observed: for each barrier, how many completions it has waited for.
+        lacking: values that depend on uninitialised memory, for the checker.
+        point: the scheduling point at which it has yielded.
+        observed: for each barrier, the number of completions that it has waited for.
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
             counts the closed ones.
-        trail: the iteration of each loop that it is in, innermost first: (the rest, the loop, its index), or None.
-        registers, asked: for each lane, those it has, and has last asked for; None before it asks.
-        warps: for each of its warps, the thread that has run there last, in a launch that has ended.
-        ahead: of such a thread, for each barrier, how many more completions it has waited for than the warpgroup.
-        title, generic, asynchronous, product_actor, read_actor, write_actor, last_product, last_store: the checker's.
+        trail: the iteration of each loop around its position, innermost first: (the rest, the loop, its index), or None.
+        registers, asked: the registers of a lane that it has, and that it last requested; None before a request.
+        warps: for each of its warps, the last thread that ran there, in a launch that has ended.
+        ahead: of such a thread, for each barrier, the number of completions that it has observed beyond the warpgroup.
+        title, generic, asynchronous, product_component, read_component, write_component, last_product, last_store:
+            the checker's.
     """
 
     def __init__(
@@ -255,7 +256,7 @@ class Thread:
 
     @property
     def storing(self) -> Sequence[Thread]:
-        """Those whose copies to global memory it waits for: its warps wait with a warpgroup, each for its own."""
+        """The threads whose copies to global memory it waits for: a warpgroup's wait includes those of its warps."""
         return self, *self.warps.values()
 
     def __repr__(self) -> str:
@@ -263,7 +264,7 @@ class Thread:
 
 
 class Wait:
-    """A request that a blocked thread yields: why it waits, and the thing that will wake it."""
+    """A request that a blocked thread yields: the kind of wait, and the object that will wake it."""
 
     __slots__ = ("eqn", "kind", "thing", "wanted")
 
@@ -280,11 +281,11 @@ class AsyncOp:
     Fields:
         kind: copy, product, store or dma.
         before: an asynchronous operation that must complete first.
-        complete: carries out its effect.
+        carry_out: performs its effect.
         thing: the barrier or semaphore that its completion touches, if any.
-        touches: all that its completion does to barriers and semaphores.
-        trail: the loops that its thread was in.
-        parts: the shared memory that it reaches: buffers with transforms and their indices.
+        touches: the effects of its completion on barriers and semaphores.
+        trail: the loop iterations of its thread at the issue.
+        parts: the shared memory that it accesses: buffers with transforms and their indices.
     """
 
     __slots__ = (
@@ -340,7 +341,7 @@ class AsyncOp:
         return found
 
     def complete(self) -> None:
-        """Complete it now, and before it whatever must come first."""
+        """Complete it now, after the operations that must complete first."""
         if self.done:
             return
         if self.before is not None:
@@ -348,17 +349,17 @@ class AsyncOp:
             self.before = None
         self.done = True
         self.thread.machine.async_ops.discard(self)
-        carry_out, self.carry_out = self.carry_out, _done  # it holds the operation: without it, nothing is a cycle
+        carry_out, self.carry_out = self.carry_out, _done  # it refers to the operation: break the cycle
         carry_out()
         self.notes = None
 
 
 def _done() -> None:
-    """The effect of an operation that has had it."""
+    """The effect of a completed operation: nothing."""
 
 
 class InFlight:
-    """Asynchronous operations under way, in the order of their issue. Any of them is at hand by a number."""
+    """Asynchronous operations in flight, in the order of their issue, with access by number."""
 
     __slots__ = ("_numbered", "_numbers")
 
@@ -373,12 +374,12 @@ class InFlight:
         return iter(self._numbers)
 
     def add(self, async_op: AsyncOp) -> None:
-        """One more."""
+        """Add an operation."""
         self._numbers[async_op] = len(self._numbered)
         self._numbered.append(async_op)
 
     def discard(self, async_op: AsyncOp) -> None:
-        """One fewer; the last one gets its number."""
+        """Remove an operation; the last one gets its number."""
         number = self._numbers.pop(async_op, None)
         if number is not None:
             last = self._numbered.pop()
@@ -387,5 +388,5 @@ class InFlight:
                 self._numbers[last] = number
 
     def ready(self, number: int) -> AsyncOp:
-        """The one of a number, or the one before it that must complete first."""
+        """The operation of a number, or the one that must complete before it."""
         return self._numbered[number].first

@@ -22,7 +22,7 @@ WHITEPAPER = "NVIDIA H100 Tensor Core GPU Architecture, tables of H100 SXM5"
 GUIDE = "CUDA C++ Programming Guide, throughput of native arithmetic instructions, compute capability 9.0"
 LUO = "Luo et al., arXiv:2402.13499, on the PCIe card at 1.755 GHz"
 
-# Operands of one tensor-core kind, and how its rate compares with that of 16-bit floats (the whitepaper's table).
+# The rate of tensor-core operands relative to 16-bit floats (the whitepaper's table).
 TENSOR_CORE_RATES: dict[str, float] = {
     "bf16": 1.0,
     "f16": 1.0,
@@ -36,7 +36,7 @@ TENSOR_CORE_RATES: dict[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number of the model as a reader wants to see it: `docs` and tests list them."""
+    """A number of the model for readers: `docs` and tests list them."""
 
     name: str
     value: float
@@ -53,7 +53,7 @@ def _constant(value: float, unit: str, basis: Basis, source: str) -> Any:
 class CostModel:
     """An H100 SXM (sm_90). Times are nanoseconds, rates are per nanosecond, so that 1 byte/ns is 1 GB/s.
 
-    Other cards are other values: `CostModel(clock_ghz=1.98, dram_bytes_per_ns=4800)`.
+    Other cards have other values: `CostModel(clock_ghz=1.98, dram_bytes_per_ns=4800)`.
     """
 
     clock_ghz: float = _constant(1.83, "GHz", "derived", "989.4 TFLOP/s / (132 SMs × 4096 flops a cycle)")
@@ -98,7 +98,7 @@ class CostModel:
         return self.tma_latency_ns + self.transfer_time(nbytes, copying_sms=copying_sms, cached=cached)
 
     def transfer_time(self, nbytes: int, *, copying_sms: int = 1, cached: bool = True) -> float:
-        """Nanoseconds for which a transfer occupies its SM's path, which the next one waits for."""
+        """Nanoseconds for which a transfer occupies its SM's path; the next one waits for it."""
         card = self.l2_bytes_per_ns if cached else self.dram_bytes_per_ns
         return nbytes / min(self.sm_bytes_per_ns, card / max(1, min(copying_sms, self.sms)))
 
@@ -136,12 +136,12 @@ class CostModel:
         return max(busy, self.wgmma_latency_ns)
 
     def elementwise_time(self, elements: int, *, transcendental: bool = False) -> float:
-        """Nanoseconds of one element-wise operation of a warpgroup; `exp` and its kin have a slower unit."""
+        """Nanoseconds of one element-wise operation of a warpgroup; transcendental functions have a slower unit."""
         rate = self.transcendentals_per_ns if transcendental else self.lanes_per_ns
         return self.instruction_ns + elements / rate
 
     def constants(self) -> tuple[Constant, ...]:
-        """All of the model's numbers with their units and where they come from."""
+        """All numbers of the model, with units and sources."""
         return tuple(Constant(item.name, getattr(self, item.name), **item.metadata) for item in fields(self))
 
 

@@ -1,7 +1,7 @@
 """The data of every picture and trace of a run: the activity of each part of the machine, in modelled nanoseconds.
 
-A run hands its spans over in any order; lanes sort themselves, so that a picture depends on what ran and not on the
-order in which the scheduler noted it. `draw` makes the SVG, `perfetto` the trace for a browser.
+A run passes its spans in any order; they are sorted, so that a picture does not depend on the order in which the
+scheduler recorded them. `draw` makes the SVG, `perfetto` the trace for a browser.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from palladio.machine.timeline.records import (
     whole_blocks,
 )
 
-TEXT_LANES = 40  # of the picture for a terminal
+TEXT_LANES = 40  # of the text picture
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class TimelineData:
 
     Args:
         spans: in any order; those of one lane may overlap, as copies in flight do.
-        edges: which arrival released which wait.
-        title: what ran; the heading of the picture.
-        note: a sentence for its foot, such as the schedule or what was left out.
-        accused: those of the spans that a finding is about; pictures show them in red.
-        missing: the edges that a finding misses, from one access to the other.
-        counters: numbers over time, such as bytes per nanosecond.
+        edges: from arrivals to the waits that they released.
+        title: the heading of the picture.
+        note: a sentence for its foot, e.g. the schedule or omitted parts.
+        accused: the spans of a finding; pictures show them in red.
+        missing: the missing edges of a finding, from one access to the other.
+        counters: numbers over time, e.g. bytes per nanosecond.
     """
 
     spans: Sequence[Span]
@@ -82,17 +82,17 @@ class TimelineData:
         return {lane: tuple(found[lane]) for lane in sorted(found, key=lambda lane: lane.order)}
 
     def of(self, lane: Lane) -> tuple[Span, ...]:
-        """The spans of one lane by their start; none for a lane that did nothing."""
+        """The spans of one lane by their start; none for an idle lane."""
         return self._of_lane.get(lane, ())
 
     def busy(self, lane: Lane) -> float:
-        """The fraction of the run in which the lane did something. Waiting is nothing; overlap counts once."""
+        """The fraction of the run in which the lane was busy. Waiting does not count; overlap counts once."""
         if self.duration == 0:
             return 0.0
         return _covered((span.start, span.end) for span in self.of(lane) if span.kind != "wait") / self.duration
 
     def under_way(self, kind: str, *, block: str | None = None) -> float:
-        """Nanoseconds in which a span of this kind is under way, anywhere or in one block.
+        """Nanoseconds in which a span of this kind is in progress, anywhere or in one block.
 
         Raises:
             PalladioValueError: there is no such kind.
@@ -102,10 +102,10 @@ class TimelineData:
         return _covered((span.start, span.end) for span in spans)
 
     def overlap(self, kind_a: str, kind_b: str, *, block: str | None = None) -> float:
-        """Nanoseconds in which a span of each kind is under way; of one kind twice: at least two spans of it.
+        """Nanoseconds in which a span of each kind is in progress; at least two spans if the kinds are equal.
 
         Args:
-            block: only what this block did; None for the whole run, in which blocks hide each other's waits.
+            block: only spans of this block; None for the whole run, in which blocks hide each other's waits.
 
         Raises:
             PalladioValueError: there is no such kind.
@@ -126,7 +126,7 @@ class TimelineData:
         return total
 
     def window(self, start: float, end: float) -> TimelineData:
-        """The events from `start` to `end` nanoseconds; spans that reach over are cut, times start at 0 again.
+        """The events from `start` to `end` nanoseconds; spans that extend beyond are cut, times start at 0 again.
 
         Raises:
             PalladioValueError: the window is empty.
@@ -157,7 +157,7 @@ class TimelineData:
         return replace(found, accused=cut(self.accused), missing=inside(self.missing))
 
     def rows(self, lane: Lane) -> list[list[Span]]:
-        """The spans of a lane in as few rows as hold them without overlap: several where copies are in flight."""
+        """The spans of a lane in as few rows as possible without overlap: several if copies are in flight."""
         rows: list[list[Span]] = []
         for span in self.of(lane):
             for row in rows:
@@ -169,7 +169,7 @@ class TimelineData:
         return rows
 
     def text(self, width: int = 100) -> str:
-        """The picture for a terminal: a row a lane, a letter a kind, `width` columns wide or as labels need."""
+        """The picture as text: one row for each lane, one letter for each kind, `width` columns wide or as labels need."""
         if not self.spans:
             return f"nothing ran ({MODELLED})"
         labels = max(len(lane.label) for lane in self.lanes) + 2
@@ -190,7 +190,7 @@ class TimelineData:
         return "\n".join([*lines, "", legend, "; ".join(part for part in (scale, MODELLED, self.note) if part)])
 
     def _letters(self, lane: Lane, columns: int) -> str:
-        """For each column the kind that has most of its time; work before waiting where they are level."""
+        """For each column the kind with most of its time; in a tie, work before waiting."""
         step = self.duration / columns or 1.0
         shares: list[dict[str, float]] = [{} for _ in range(columns)]
         for span in self.of(lane):

@@ -1,7 +1,7 @@
-"""A timeline as one SVG file: lanes by block, a bar a step, arrows from arrivals to the waits that they released.
+"""A timeline as one SVG file: lanes by block, one bar for each step, arrows from arrivals to the released waits.
 
-The file stands alone: its own background, the reader's own fonts, no scripts; equal timelines give equal bytes. It is
-bounded: blocks and time are cut where a picture could not show them anyway, and its foot says what was left out.
+The file is self-contained: its own background, the reader's own fonts, no scripts; equal timelines give equal bytes.
+Its size is bounded: blocks and time that a picture could not show are cut, and its foot lists the omissions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from palladio.machine.timeline.records import (
     whole_blocks,
 )
 
-LANES = (48, 24, 12)  # how many at most: fewer where time would have to be cut
+LANES = (48, 24, 12)  # maximum numbers: fewer if time would have to be cut
 MAX_BARS = 1500
 MAX_EDGES = 400
 MAX_ROWS = 4  # of one lane: copies in flight beyond these share the last
@@ -47,7 +47,7 @@ MARGIN = 24.0
 SHARE_WIDTH = 96.0
 ROW, THIN_ROW, GAP, BLOCK_HEAD = 24.0, 15.0, 5.0, 26.0
 COUNTER = 40.0
-# Widths of characters as parts of the font size, a little above what the widest of the fonts below has.
+# Widths of characters relative to the font size, slightly above those of the widest font below.
 NARROW, WIDE = frozenset("ijlt.,:;'|!()[]{} fr"), frozenset("mwMWQOGD@%→=+")
 
 STYLE = """
@@ -69,7 +69,7 @@ g:hover>.e{stroke-opacity:1;stroke-width:2}
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One rectangle: a span, or several short ones of one kind that follow each other closely."""
+    """One rectangle: a span, or several short adjacent ones of one kind."""
 
     start: float
     end: float
@@ -85,7 +85,7 @@ class Bar:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """Texts that say more than the name: slot and step, or the slot; none for several steps."""
+        """More detailed texts than the name: slot and step, or the slot; none for several steps."""
         detail = self.spans[0].detail
         if len(self.spans) > 1 or not detail or self.kind == "wait":
             return ()
@@ -110,7 +110,7 @@ def picture(timeline: TimelineData) -> str:
 
 
 def _choose(timeline: TimelineData) -> Viewport:
-    """As many whole blocks, and as much time from the start, as a picture of bounded size holds."""
+    """The whole blocks, and the time from the start, that fit a picture of bounded size."""
     for limit in LANES:
         lanes = whole_blocks(timeline.lanes, limit)
         rows = {lane: _fold(timeline.rows(lane)) for lane in lanes}
@@ -132,7 +132,7 @@ def _choose(timeline: TimelineData) -> Viewport:
 
 
 def _cut(rows: dict[Lane, list[list[Span]]], end: float) -> tuple[dict[Lane, list[list[Bar]]], float]:
-    """The bars until there would be too many, and the time at which that is."""
+    """The bars up to the maximum number, and the time at which they end."""
     while True:
         bars = {lane: [_merge(row, end) for row in found] for lane, found in rows.items()}
         count = sum(len(row) for found in bars.values() for row in found)
@@ -147,7 +147,7 @@ def _fold(rows: list[list[Span]]) -> list[list[Span]]:
 
 
 def _merge(row: Sequence[Span], end: float) -> list[Bar]:
-    """The bars of one row up to `end`: steps too narrow to be seen apart become one."""
+    """The bars of one row up to `end`: steps too narrow to distinguish are merged."""
     pixel = end / 1100
     bars: list[Bar] = []
     for span in row:
@@ -172,7 +172,7 @@ def _most(series: Series) -> str:
 
 
 def _steps(series: Series, end: float, pixels: float) -> list[tuple[float, float]]:
-    """The values of a series up to a time, each with its start: of those inside one pixel the largest, and the last."""
+    """The values of a series up to a time, each with its start: for each pixel the largest value, and the last one."""
     columns: dict[int, list[tuple[float, float]]] = {}
     for time, value in series.points:
         if time <= end:
@@ -216,7 +216,7 @@ class _Sheet:
         return ROW if count == 1 else THIN_ROW * count
 
     def side_of(self, lane: Lane, time: float, *, below: bool) -> float:
-        """The upper or lower side of the bar that ends at `time`, or contains it: where an arrow begins or ends."""
+        """The end of an arrow: the upper or lower side of the bar that ends at `time`, or contains it."""
         rows = self.view.lanes[lane]
         inside = [(bar.end != time, i) for i, row in enumerate(rows) for bar in row if bar.start <= time <= bar.end]
         row = min(inside, default=(True, len(rows) - 1 if below else 0))[1]
@@ -273,7 +273,7 @@ class _Sheet:
         yield "</svg>"
 
     def summary(self) -> str:
-        """The length of the run, and how well it hid its copies, over the blocks that are shown."""
+        """The length of the run, the use of the tensor cores, and the share of hidden copies, over the shown blocks."""
         blocks = list(self.block_top)
         count = len({lane.block for lane in self.timeline.lanes})
         parts = [duration_text(self.timeline.duration), f"{count} block{'s' if count != 1 else ''}"]
@@ -327,7 +327,7 @@ class _Sheet:
         yield from self.share(lane, y + height / 2)
 
     def share(self, lane: Lane, y: float) -> Iterator[str]:
-        """The part of the whole run in which the lane did something, as a small gauge and a number."""
+        """The fraction of the run in which the lane was busy, as a small gauge and a number."""
         busy = self.timeline.busy(lane)
         x, length = self.left + self.plot + 12, 40.0
         yield _rect(x, y - 3, length, 6, FAINT)
@@ -336,7 +336,7 @@ class _Sheet:
         yield _text(self.width - MARGIN, y + 4, f"{busy:.0%}", "r")
 
     def counter(self, series: Series, top: float) -> Iterator[str]:
-        """A number over time, of all blocks: the area below its steps, the most of each pixel where there are many."""
+        """A number over time, for all blocks: the area below its steps, reduced to the maximum of each pixel."""
         steps = _steps(series, self.view.end, self.plot)
         most = max((value for _, value in steps), default=0.0)
         base, scale = top + COUNTER - 4, (COUNTER - 10) / (most or 1.0)
@@ -349,7 +349,7 @@ class _Sheet:
 
     def bar(self, bar: Bar, y: float, row_height: float) -> str:
         x, width = self.x(bar.start), self.x(bar.end) - self.x(bar.start)
-        # Touching steps of one kind stay countable: a hair of the background between them.
+        # A hairline of background separates adjacent steps of one kind.
         drawn = max(1.2, width - 0.8)
         fill = FILLS[bar.kind] if self.accused.isdisjoint(bar.spans) else ACCUSED
         body = _rect(x, y + 1, drawn, row_height - 2, fill, radius=min(2.5, drawn / 3))
@@ -362,7 +362,7 @@ class _Sheet:
         return f"<g><title>{_safe(_tooltip(bar))}</title>{body}</g>"
 
     def edge(self, edge: Edge, missing: bool = False) -> str:
-        """A curve that leaves its lane and reaches the other straight; beside the bars' names, not through them."""
+        """A curve that is vertical at both lanes, and does not cross the bars' names."""
         down = self.lane_top[edge.from_lane] <= self.lane_top[edge.to_lane]
         x0, x1 = self.x(edge.from_time), self.x(edge.to_time)
         y0 = self.side_of(edge.from_lane, edge.from_time, below=down)
@@ -393,12 +393,12 @@ def _tooltip(bar: Bar) -> str:
 
 
 def _label(lane: Lane) -> str:
-    """A unit stands below its thread, which need not be repeated."""
+    """The label of a lane; a unit is drawn below its thread, whose name is not repeated."""
     return lane.unit or lane.thread or lane.block
 
 
 def _ticks(end: float, width: float) -> tuple[float, float, str]:
-    """The distance of ticks in nanoseconds, 1, 2 or 5 of a power of ten, and their unit with its size."""
+    """The distance of ticks in nanoseconds (1, 2 or 5 times a power of ten), the size of their unit, and its name."""
     least = end * 90 / width
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
@@ -407,7 +407,7 @@ def _ticks(end: float, width: float) -> tuple[float, float, str]:
 
 
 def _clip(text: str, width: float, size: float) -> str:
-    """The text, or as much of it as fits `width` pixels; nothing where that would not be worth reading."""
+    """The text, cut to `width` pixels; empty if too little would remain."""
     if _length(text, size) <= width:
         return text
     while text and _length(text + "…", size) > width:
@@ -426,7 +426,7 @@ def _shorten(label: str, width: float) -> str:
 
 
 def _length(text: str, size: float) -> float:
-    """Pixels that a text takes, from above: the reader's font is not known."""
+    """An upper bound of a text's width in pixels: the reader's font is unknown."""
     return size * sum(0.4 if letter in NARROW else 0.88 if letter in WIDE else 0.64 for letter in text)
 
 
@@ -455,5 +455,5 @@ def _exact(time: float) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text that XML can hold: its own signs escaped, and no control characters, which it has no way to write."""
+    """Text for XML: special characters escaped, control characters, which XML cannot express, replaced."""
     return escape(re.sub(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text), {'"': "&quot;"})

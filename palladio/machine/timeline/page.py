@@ -1,4 +1,4 @@
-"""A timeline as one HTML page that needs nothing else: lanes, bars and counters to pan, zoom and search.
+"""A timeline as one self-contained HTML page: lanes, bars and counters to pan, zoom and search.
 
 `page.html` is the page; this module makes its data. Blocks with equal steps are shown as one until the reader opens it.
 """
@@ -90,7 +90,7 @@ def _focus(timeline: TimelineData) -> list[float] | None:
 
 
 def equal_blocks(timeline: TimelineData) -> list[list[str]]:
-    """The blocks of a timeline, those together that do the same steps in the same order, at whatever times."""
+    """The blocks of a timeline, grouped by equal steps in equal order, regardless of their times."""
     lanes: dict[str, list[Lane]] = {}
     for lane in timeline.lanes:
         lanes.setdefault(lane.block, []).append(lane)

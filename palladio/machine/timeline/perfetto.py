@@ -1,4 +1,4 @@
-"""A timeline as a trace in Chrome's JSON format, which ui.perfetto.dev opens: a process a block, a thread a lane.
+"""A timeline as a trace in Chrome's JSON format, for ui.perfetto.dev: blocks are processes, lanes are threads.
 
 Format: "Trace Event Format" of the Chromium project. Complete events (`X`) in microseconds, flow events (`s`, `f`) from
 an arrival to the wait that it released, metadata events (`M`) for names and their order.
@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 
 def trace_text(timeline: TimelineData) -> str:
-    """The whole file: an event a line, equal bytes for equal timelines."""
+    """The whole file: one event on each line, equal bytes for equal timelines."""
     events = ",\n".join(json.dumps(event, ensure_ascii=False, separators=(",", ":")) for event in _events(timeline))
     other = json.dumps({"title": timeline.title, "time": MODELLED, "note": timeline.note}, ensure_ascii=False)
     return f'{{"displayTimeUnit":"ns","otherData":{other},"traceEvents":[\n{events}\n]}}\n'
@@ -73,7 +73,7 @@ def _complete(span: Span, pid: int, tid: int, accused: bool) -> Event:
 def _flow(
     number: int, edge: Edge, where: dict[Lane, list[tuple[int, list[Span]]]], process: dict[str, int]
 ) -> Iterator[Event]:
-    """The two ends of an arrow, each inside the step that it belongs to; none where a lane has no such step."""
+    """The two ends of an arrow, each inside its step; none if a lane has no such step."""
     ends = []
     for lane, time in ((edge.from_lane, edge.from_time), (edge.to_lane, edge.to_time)):
         found = _inside(where.get(lane, []), time)
@@ -87,7 +87,7 @@ def _flow(
 
 
 def _inside(rows: list[tuple[int, list[Span]]], time: float) -> tuple[int, float] | None:
-    """The thread of the step that ends at `time` or contains it, and that moment, a nanosecond before its end.
+    """The thread of the step that ends at `time` or contains it, and the time, at most a nanosecond before its end.
 
     The viewer binds an arrow to the step that encloses it, and a step does not enclose its end.
     """

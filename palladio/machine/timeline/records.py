@@ -1,4 +1,4 @@
-"""The records of a timeline, and the words and letters that every picture of it uses."""
+"""The records of a timeline, and the words and letters that all its pictures use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: dict[str, str] = {
     "sync": "arrive, signal",
     "launch": "launch",
 }
-"""The kinds of a span, with what a legend calls them."""
+"""The kinds of a span, with their names in a legend."""
 
 LETTERS: dict[str, str] = {
     "copy": "C",
@@ -36,7 +36,7 @@ MODELLED = "modelled time, not measured"
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One row: a thread of a block (`unit` is ""), or a unit that works for it, such as "tensor core" or "TMA".
+    """One row: a thread of a block (`unit` is ""), or a unit that it uses, e.g. "tensor core" or "TMA".
 
     A unit that a whole block shares has the thread "".
     """
@@ -51,13 +51,13 @@ class Lane:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Blocks by number, in them threads by number, the units of a thread below it, what all share last."""
+        """A sort key: blocks by number, their threads by number, each followed by its units, shared units last."""
         return natural(self.block), self.thread == "", natural(self.thread), natural(self.unit.casefold())
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One step: nanoseconds of model time from `start` to `end`, a kind of `KINDS`, the line that asked for it."""
+    """One step: nanoseconds of modelled time from `start` to `end`, a kind of `KINDS`, the line of its equation."""
 
     lane: Lane
     name: str
@@ -85,7 +85,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A number over time: its value from each point in time on, 0 before the first; times in nanoseconds."""
+    """A step function of time: its value from each point on, 0 before the first; times in nanoseconds."""
 
     name: str
     unit: str
@@ -99,7 +99,7 @@ class Series:
 
 
 def summed(name: str, unit: str, changes: Iterable[tuple[float, float]]) -> Series:
-    """A series of changes, each at a time and by an amount, in any order."""
+    """The series with these changes, each at a time and by an amount, in any order."""
     total, points = 0.0, []
     for time, amounts in itertools.groupby(sorted(changes), key=lambda change: change[0]):
         total += sum(amount for _, amount in amounts)
@@ -111,12 +111,12 @@ def summed(name: str, unit: str, changes: Iterable[tuple[float, float]]) -> Seri
 
 @lru_cache(maxsize=4096)
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """A sort key by which "wg 10" follows "wg 9"."""
+    """A sort key that orders "wg 10" after "wg 9"."""
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"[0-9]+|[^0-9]+", text))
 
 
 def duration_text(nanoseconds: float) -> str:
-    """For a reader, in three digits: `850 ns`, `12.3 µs`, `1.25 ms`."""
+    """A duration in three digits: `850 ns`, `12.3 µs`, `1.25 ms`."""
     for size, unit in ((1e6, "ms"), (1e3, "µs")):
         if nanoseconds >= 0.9995 * size:
             amount = nanoseconds / size
@@ -125,14 +125,14 @@ def duration_text(nanoseconds: float) -> str:
 
 
 def place(location: Location | None) -> str:
-    """The line that asked for a step as `folder/file.py:12`: short, and the same on every machine."""
+    """The line of a step as `folder/file.py:12`: short, and the same on every machine."""
     if location is None:
         return ""
     return "/".join(location.file.replace("\\", "/").split("/")[-2:]) + f":{location.line}"
 
 
 def whole_blocks(lanes: Sequence[Lane], limit: int) -> tuple[Lane, ...]:
-    """The lanes of the first blocks that have room in `limit` lanes; at least the first block, cut to fit."""
+    """The lanes of the first blocks that fit in `limit` lanes; at least the first block, cut to fit."""
     if len(lanes) <= limit:
         return tuple(lanes)
     while limit > 1 and lanes[limit - 1].block == lanes[limit].block != lanes[0].block:

@@ -1,4 +1,4 @@
-"""A timeline as users get it: its data, and the files that it can be written to."""
+"""The user's timeline: its data, and its output files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Timeline(TimelineData):
     """The spans and edges of one run, in modelled nanoseconds, as `palladio.timeline` returns them."""
 
     def svg(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture: one SVG file that needs nothing else. Equal timelines give equal bytes.
+        """Write the picture: one self-contained SVG file. Equal timelines give equal bytes.
 
         Raises:
             OSError: the file cannot be written.
@@ -24,7 +24,7 @@ class Timeline(TimelineData):
         _write(path, picture(self))
 
     def html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page for a browser, one file that needs nothing else: to pan, zoom and search.
+        """Write a page for a browser, one self-contained file: to pan, zoom and search.
 
         Raises:
             OSError: the file cannot be written.
@@ -32,7 +32,7 @@ class Timeline(TimelineData):
         _write(path, page_text(self))
 
     def perfetto(self, path: str | os.PathLike[str]) -> None:
-        """Write a trace that ui.perfetto.dev and chrome://tracing open: a process a block, a thread a lane.
+        """Write a trace for ui.perfetto.dev and chrome://tracing: blocks are processes, lanes are threads.
 
         Raises:
             OSError: the file cannot be written.

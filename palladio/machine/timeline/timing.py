@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 _KINDS = {"copy": "copy", "dma": "copy", "store": "store", "product": "wgmma"}
 _UNITS = {"copy": "TMA", "dma": "DMA", "store": "TMA", "product": "tensor core"}
 _SHORTEST = 4.0
-"""Nanoseconds below which array work joins the next span instead of having one of its own."""
+"""Nanoseconds below which array work is not shown as a span."""
 
 
 class Earliest(Policy):
-    """Whoever could act at the earliest model time acts next."""
+    """The thread or operation that can act at the earliest modelled time acts next."""
 
     name = "timed"
 
     def choose(self, machine: Machine) -> Choice | None:
-        """The thread or the completion of the least time."""
+        """The thread or the completion with the earliest time."""
         timer = machine.timer
         while len(machine.groups) and machine.groups[-1].start_next():
             pass
@@ -53,7 +53,7 @@ class Earliest(Policy):
 
 
 class _Clock:
-    """One thread's time: `now`, where array work not yet shown began, and what its groups in flight end at."""
+    """One thread's time: `now`, the start of array work not yet shown, and the ends of its groups in flight."""
 
     __slots__ = ("blocked", "lane", "now", "products", "stores", "working")
 
@@ -67,11 +67,11 @@ class _Clock:
 
 
 class Timer:
-    """Keeps the model time of one run and collects its spans.
+    """Keeps the modelled time of one run and collects its spans.
 
     Args:
         model: the cost model.
-        follows: also keep what each thread did last at each line, for the picture of a finding.
+        follows: also keep each thread's last span at each line, for the picture of a finding.
     """
 
     def __init__(self, model: CostModel = H100, follows: bool = False) -> None:
@@ -105,11 +105,11 @@ class Timer:
         return self._clocks[thread].now
 
     def end_of(self, async_op: AsyncOp) -> float:
-        """When an asynchronous operation completes."""
+        """The completion time of an asynchronous operation."""
         return self._ends[async_op]
 
     def starts(self, thread: Thread, parent: Thread | None) -> None:
-        """A thread begins: with its parent, or when its place becomes free."""
+        """A thread starts: at its parent's time, or when its block starts."""
         lane = Lane(thread.block.label, thread.label)
         if parent is not None:
             now = self._clocks[parent].now
@@ -126,16 +126,16 @@ class Timer:
         return self._places[block]
 
     def ends(self, thread: Thread) -> None:
-        """A thread has come to its end."""
+        """A thread has ended."""
         clock = self._clocks[thread]
         self._show_work(clock)
         if thread.block.running == 0:
             heapq.heappush(self._free, clock.now)
 
-    # What steps take.
+    # Durations of steps.
 
     def charge(self, thread: Thread, eqn: Eqn) -> None:
-        """The time of an ordinary equation that a thread has just carried out."""
+        """Charge the time of an ordinary equation that a thread has just executed."""
         clock, sync = self._clocks[thread], eqn.op.sync or Sync()
         work = self._work(eqn)
         if work:
@@ -176,7 +176,7 @@ class Timer:
         return model.elementwise_time(elements, transcendental=eqn.op.work is Work.TRANSCENDENTAL)
 
     def _show_work(self, clock: _Clock) -> None:
-        """Array work up to now, as one span if it is long enough to be seen."""
+        """Record array work up to now as one span, if it is long enough to be visible."""
         if clock.working is None:
             return
         start, eqn = clock.working
@@ -216,7 +216,7 @@ class Timer:
                 self.edges.append(Edge(source, since, clock.lane, end, label))
 
     def completed(self, thing: Any, number: int) -> None:
-        """A barrier completes a phase, or a meeting is complete."""
+        """A barrier completes a phase, or all threads have arrived at a shared scope."""
         last = getattr(thing, "last", None)
         copy = last[0] if last is not None and isinstance(last[0], AsyncOp) and last[0] in self._ends else None
         self._completed[thing, number] = self._moment() if copy is None else (self._ends[copy], self._lanes[copy])
@@ -233,7 +233,7 @@ class Timer:
             self._filled.append((max(since, self._clocks[thread].now), -1))
 
     def raised(self, counter: Counter) -> None:
-        """A semaphore was raised."""
+        """A semaphore has been signalled."""
         self._raised[counter] = self._moment()
 
     def acquired(self, thread: Thread, counter: Counter, eqn: Eqn) -> None:
@@ -242,7 +242,7 @@ class Timer:
         self.goes_on(thread, since, lane, counter.name, eqn)
 
     def _moment(self) -> tuple[float, Lane | None]:
-        """The time of the thread or operation that acts now, and the lane to draw it from."""
+        """The time of the acting thread or operation, and its lane."""
         if isinstance(self.current, AsyncOp):
             return self._ends[self.current], self._lanes[self.current]
         if self.current is None:
@@ -253,7 +253,7 @@ class Timer:
     # Asynchronous operations.
 
     def issued(self, async_op: AsyncOp) -> None:
-        """An asynchronous operation starts: it gets its unit when that is free."""
+        """An asynchronous operation is issued: it starts when its unit is free."""
         thread, eqn = async_op.thread, async_op.eqn
         clock, model = self._clocks[thread], self.model
         self._show_work(clock)
@@ -340,7 +340,7 @@ class Timer:
         )
 
     def _endless(self) -> list[Span]:
-        """The waits that no thread or operation has ended, up to the end of the run."""
+        """The waits that never ended, up to the end of the run."""
         stuck = [(clock.lane, *clock.blocked) for clock in self._clocks.values() if clock.blocked is not None]
         ends = [span.end for span in self.spans] + [start + self.model.wait_ns for _, start, _ in stuck]
         return [
@@ -367,7 +367,7 @@ class Timer:
         """Let the picture show two accesses and the edge that is missing between them.
 
         Args:
-            participants: threads, lines and iterations of those that a finding is about.
+            participants: threads, lines and iterations of the accesses of a finding.
             why: the words at the missing edge.
         """
         if self._accused or self._wanted:
@@ -376,7 +376,7 @@ class Timer:
         for key in participants[:2]:
             if key in self._did:
                 self._accused.append(self._did[key])
-            else:  # it is about to be done
+            else:  # it has not run yet
                 self._wanted.append(key)
 
 
