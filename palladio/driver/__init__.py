@@ -1,4 +1,4 @@
-"""Floor 8: the way of a program to an executor.
+"""Floor 8: from a traced program to an executor.
 
 Pipelines, the cache of prepared calls, executor choice, arrays in and out.
 """

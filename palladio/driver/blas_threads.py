@@ -1,7 +1,7 @@
 """The number of threads of NumPy's matrix product while a program runs.
 
-The product of two small tiles is over before a second thread has come to help; on a busy machine, where that thread
-has lost its core, waiting for it costs twenty times the product. Kernels whose products are all of that size run on
+The product of two small blocks ends before a second thread has started to help; on a busy machine, where that thread
+has lost its core, waiting for it costs twenty times the product. Kernels whose products are all that small run on
 one thread.
 """
 
@@ -24,13 +24,13 @@ from palladio.ops.threads.wgmma import wgmma
 from palladio.types.transforms import transformed
 from palladio.types.types import ArrayType, RefType
 
-# Multiplications from which a product gains by threads even where it is the only work: 256 x 256 x 256 does, 128 x
-# 128 x 128 does not.
+# Multiplications from which a product gains from threads even if it is the only work: 256 x 256 x 256 does, 128 x 128 x
+# 128 does not.
 WORTH_THREADS = 1 << 23
 
 
 def multiplications(lhs: ArrayType, contracting: tuple[int, ...], result: ArrayType) -> int:
-    """The number of products of two elements that a `dot_general` sums."""
+    """The number of element products of a `dot_general`."""
     return result.size * math.prod(lhs.shape[axis] for axis in contracting)
 
 
@@ -54,7 +54,7 @@ def _products(eqn: Eqn) -> Iterator[int]:
 
 
 class _OneThread:
-    """NumPy's libraries on one thread while a thread is inside; the setting belongs to the whole process."""
+    """Limits NumPy's libraries to one thread while a thread is inside; the setting applies to the whole process."""
 
     def __init__(self) -> None:
         self._inside: set[object] = set()
@@ -62,7 +62,7 @@ class _OneThread:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """In a forked process: wait for no thread of its parent's."""
+        """In a forked process: do not wait for threads of the parent."""
         self._lock = threading.RLock()
 
     @cached_property
@@ -79,10 +79,10 @@ class _OneThread:
             finally:
                 self._change(self._inside.discard, mine)
         finally:
-            self._change(self._inside.discard, mine)  # an interrupt may have come where the first one had not begun
+            self._change(self._inside.discard, mine)  # an interrupt may have preceded the first one
 
     def _change(self, change: Callable[[object], None], mine: object) -> None:
-        """Let a thread in or out, and limit the libraries while one is inside."""
+        """Add or remove a thread, and limit the libraries while one is inside."""
         with self._lock:
             HOLDING.count += 1
             try:

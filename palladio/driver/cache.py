@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Entry(Generic[T]):
-    """Something prepared, and the number of its last use."""
+    """A prepared call, and the number of its last use."""
 
     __slots__ = ("used", "value")
 
@@ -44,7 +44,7 @@ class PreparedCache(Generic[T]):
         _CACHES.add(self)
 
     def get(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
-        """The entry of a key, prepared if there is none. A key of None is never kept."""
+        """The entry of a key, prepared if it is missing. A key of None is never kept."""
         found = self._entries.get(key)
         if found is not None:
             found.used = next(self._uses)
@@ -57,7 +57,7 @@ class PreparedCache(Generic[T]):
                 found = self._entries.get(key)
                 if found is not None:
                     return found.value
-                self._underway.setdefault(key, turn)  # a first one may have failed and gone
+                self._underway.setdefault(key, turn)  # an earlier one may have failed and removed it
                 return self._prepare(key, prepare)
             finally:
                 self._underway.pop(key, None)
@@ -78,7 +78,7 @@ class PreparedCache(Generic[T]):
         while len(self._entries) > self.capacity:
             try:
                 entries = list(self._entries.items())
-            except RuntimeError:  # a destructor has prepared something meanwhile, and made room
+            except RuntimeError:  # a destructor has prepared a call meanwhile, and made room
                 return
             oldest, _ = min(entries, key=lambda item: item[1].used)
             self._entries.pop(oldest, None)
@@ -88,7 +88,7 @@ class PreparedCache(Generic[T]):
         self._entries.clear()
 
     def begin_anew(self) -> None:
-        """In a forked process: wait for no thread of its parent's."""
+        """In a forked process: do not wait for threads of the parent."""
         self._underway = {}
 
 

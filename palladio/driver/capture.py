@@ -13,9 +13,9 @@ _watching: ContextVar[list[Program] | None] = ContextVar("palladio_watching", de
 
 @contextmanager
 def prepared_programs() -> Iterator[list[Program]]:
-    """A list that gets every program that is prepared inside the block, as it was traced, in order.
+    """A list of every program that is prepared inside the block, as traced, in order.
 
-    What had been prepared before is not prepared again, and not in the list.
+    Programs prepared before are not prepared again, and are not in the list.
     """
     found: list[Program] = []
     token = _watching.set(found)
@@ -26,7 +26,7 @@ def prepared_programs() -> Iterator[list[Program]]:
 
 
 def note(program: Program) -> None:
-    """Say that a program is being prepared."""
+    """Record that a program is being prepared."""
     found = _watching.get()
     if found is not None:
         found.append(program)

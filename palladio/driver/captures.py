@@ -21,10 +21,10 @@ _NOT_READ = frozenset(
     ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME", "DELETE_NAME", "STORE_ATTR", "DELETE_ATTR", "IMPORT_NAME")
 )
 _BY_TEXT = frozenset(("globals", "vars", "eval", "exec"))
-"""Functions through which code may read a global by its name as text."""
+"""Functions through which code may read a global by a string."""
 
 Attributes = frozenset[str] | None
-"""The attributes that are read of a variable; None if it may be read in other ways too."""
+"""The attributes of a variable that are read; None if it may be read in other ways too."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Reads:
 
     Attributes:
         globals: names of global variables and built-ins.
-        attributes: names of attributes, and texts that may be some: `getattr(module, "name")`.
-        variables: for each global and captured variable that is read, the attributes that are read of it.
-        first: the attributes that are read of the first parameter.
-        stored: names of globals that the code sets, such as a counter.
+        attributes: names of attributes, and strings that may be names: `getattr(module, "name")`.
+        variables: for each global and captured variable that is read, its attributes that are read.
+        first: the attributes of the first parameter that are read.
+        stored: names of globals that the code sets, e.g. a counter.
     """
 
     globals: tuple[str, ...]
@@ -95,14 +95,14 @@ def _instructions(code: types.CodeType) -> list[dis.Instruction]:
 
 
 def _joined(found: Attributes, after: dis.Instruction | None) -> Attributes:
-    """The attributes read of a variable so far, and by the instruction after one that loads it."""
+    """The attributes read so far, and the one read by the instruction after a load of the variable."""
     if found is None or after is None or after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
         return None
     return found | {after.argval}
 
 
 def _of_first(code: types.CodeType, variables: Mapping[str, Attributes]) -> Attributes:
-    """The attributes that are read of the first parameter, `self` in a method."""
+    """The attributes of the first parameter, `self` in a method, that are read."""
     if not code.co_argcount:
         return None
     name = code.co_varnames[0]

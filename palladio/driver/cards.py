@@ -19,7 +19,7 @@ _HOPPER = 9
 def multiprocessors() -> int:
     """The number of multiprocessors of this machine's first GPU if it is a Hopper card, else that of an H100 SXM.
 
-    Persistent kernels have as many blocks by default. No context is created.
+    Persistent kernels have this number of blocks by default. No context is created.
     """
     try:
         driver = ctypes.CDLL(LIBRARY)

@@ -1,7 +1,7 @@
-"""The spine: the whole way of a program to each executor.
+"""The compilation pipeline of a program for each executor.
 
-A traced program goes through the passes of its executor. The text of each kernel that it calls is then emitted from
-the last form, compiled or found on disk by what it says, and run where the program calls it:
+A traced program runs through the passes of its executor. The text of each kernel that it calls is then emitted from
+the last form, compiled or found on disk by its content, and run where the program calls it:
 
     reference     traced ▶ evaluator
     simulator     traced ▶ machines that check every access
@@ -11,9 +11,9 @@ the last form, compiled or found on disk by what it says, and run where the prog
                   ▶ CUDA C++ ▶ NVRTC ▶ cubin ▶ a card
     hopper-twin   the same CUDA C++ ▶ the host's compiler ▶ a model of the card's instructions
 
-What surrounds kernels is computed by the evaluator; the compiler for CPUs makes kernels of runs of small array
-functions. A kernel that the compiler refuses runs on the evaluator, or is an error on a card. The reasons why the
-simulator takes no form, and Hopper not the last four, stand in `palladio/architecture.py`, stage 4.
+The evaluator computes the code around kernels; the compiler for CPUs makes kernels of sequences of small array
+functions. A kernel that the compiler refuses runs on the evaluator, or is an error on a card. For why the simulator
+uses no lowered form, and Hopper not the last four, see `palladio/architecture.py`, stage 4.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from palladio.passes.simplify import simplify
 
 
 class Emitted(Protocol):
-    """A kernel as text, with what its launch needs."""
+    """A kernel as text, with the data for its launch."""
 
     @property
     def text(self) -> str:
-        """The text that is compiled."""
+        """The text to compile."""
 
 
 CLEAN = (simplify, merge_common_subexpressions, remove_dead_code)
@@ -85,7 +85,7 @@ EMISSION: dict[str, Callable[[Eqn], Emitted]] = {CPU.name: llvm, HOPPER_TWIN.nam
 
 
 def passes_to(executor: Executor, last: Pass) -> tuple[Pass, ...]:
-    """An executor's passes up to the first place of one, with the clean-up that follows it there."""
+    """An executor's passes up to the first occurrence of one, with the clean-up that follows it."""
     pipeline = PIPELINES[executor.name]
     end = pipeline.index(last) + 1
     while end < len(pipeline) and pipeline[end] in CLEAN:
@@ -94,7 +94,7 @@ def passes_to(executor: Executor, last: Pass) -> tuple[Pass, ...]:
 
 
 def load(program: Program, executor: Executor, dump: Dump | None = None) -> Runner:
-    """Take a traced program through an executor's passes and make it runnable.
+    """Run an executor's passes on a traced program and make it runnable.
 
     Args:
         dump: called with the program's text after each stage.

@@ -1,7 +1,7 @@
 """Executors and the choice among them.
 
-The choice falls by the call's own argument, else by the context (`with palladio.executor("reference")`), else by the
-environment (`PALLADIO_EXECUTOR`), else on the default.
+The call's own argument decides, else the context (`with palladio.executor("reference")`), else the environment
+(`PALLADIO_EXECUTOR`), else the default.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class KernelRunner(Runner, Protocol):
 
 
 class Stored(Protocol):
-    """A program that may be on disk in a form that can be run, under a key that is known before it is traced."""
+    """A program that may be on disk in runnable form, under a key that is known before tracing."""
 
     def find(self) -> KernelRunner | None:
-        """The program, if it is there."""
+        """The program, if it is on disk."""
         ...
 
     def keep(self, program: Any) -> None:
-        """Keep a program that the executor has loaded."""
+        """Store a program that the executor has loaded."""
         ...
 
 
 @dataclass(frozen=True)
 class Executor:
     """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function
-    of values. Those of an executor that is `on_card` may be arrays in the memory of a GPU. `stored` looks for a program
-    by all that it is made of and the types of its operands, if the executor keeps programs.
+    of values. The values of an executor with `on_card` may be arrays in the memory of a GPU. `stored` finds a program by
+    everything that it depends on and the types of its operands, if the executor stores programs.
     """
 
     name: str
@@ -63,20 +63,19 @@ class Executor:
     stored: Callable[[Hashable, Sequence[ArrayType]], Stored] | None = None
 
     def arrays(self, leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
-        """The leaves of a tree of arguments as the executor takes them: NumPy arrays, or those of a card.
+        """The leaves of a tree of arguments, converted for the executor: NumPy arrays, or arrays of a card.
 
         Args:
-            tree, root: what an error needs to name a leaf.
+            tree, root: for the name of a leaf in an error.
 
         Raises:
-            PalladioTypeError, PalladioValueError: what is not an array, of a dtype that Palladio does not have, or not
-                in the executor's memory.
+            PalladioTypeError, PalladioValueError: not an array, of an unsupported dtype, or not in the executor's memory.
         """
         return (all_on_card if self.on_card else all_to_numpy)(leaves, tree, root)
 
     @property
     def key(self) -> Hashable:
-        """Its part in the key of a prepared call: its name, unless another executor goes by it."""
+        """Its part in the key of a prepared call: its name, unless another executor is registered under it."""
         if self is CPU:
             return self.name, knobs.instructions.get()
         return self.name if EXECUTORS.get(self.name) is self else self
@@ -97,10 +96,10 @@ def _evaluated(program: Program, evaluator: Evaluator) -> Runner:
 
 
 def _evaluator(program: Program, options: SimulatorOptions | None = None) -> Evaluator:
-    """The evaluator of a program, its launches on machines: those of the simulator, if there are options for it."""
+    """The evaluator of a program, with its launches on machines; on the simulator's if there are options."""
     if not (options is not None and options.cores) and not any(map(concurrent, walk(program))):
         return DEFINITION
-    # The machine is half of what importing Palladio would take, and most processes have no such kernel.
+    # Importing the machine would double the import time, and most processes have no concurrent kernel.
     from palladio.driver.simulation import on_machines
 
     return on_machines(options)
@@ -135,14 +134,14 @@ SIMULATOR = simulator(SimulatorOptions())
 
 
 def _import_cpu() -> Any:
-    from palladio.cpu.executor import load_compiled  # with LLVM, a quarter of what importing Palladio would take
+    from palladio.cpu.executor import load_compiled  # imports LLVM, a quarter of Palladio's import time
 
     return load_compiled
 
 
 @functools.cache
 def _cpu_loader() -> Any:
-    """Imported by another thread: a signal handler that calls a kernel meanwhile waits for it."""
+    """The loader, imported on another thread: a signal handler that calls a kernel meanwhile waits for it."""
     return uninterrupted(_import_cpu)
 
 
@@ -195,7 +194,7 @@ _chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=N
 
 
 def find(name: str, argument: str) -> Executor:
-    """The executor of a name.
+    """The executor with a name.
 
     Raises:
         PalladioValueError: if there is none.
@@ -228,13 +227,13 @@ def executor(name: str) -> Any:
 
 
 def force(executor: Executor | None) -> None:
-    """From now on, kernels run on this executor wherever no call and no context says otherwise; None ends that."""
+    """Run kernels on this executor from now on unless a call or a context names another; None ends that."""
     global _forced
     _forced = executor
 
 
 def follows_arrays() -> bool:
-    """True if a call that names no executor runs where its arrays live: no context and no setting says otherwise."""
+    """True if a call that names no executor runs where its arrays live: no context and no setting names one."""
     return _chosen.get() is None and _forced is None and knobs.executor.get() is None
 
 
@@ -256,7 +255,7 @@ def request(interpret: Any) -> None:
     """Request an executor for the program that a call becomes part of.
 
     Raises:
-        PalladioValueError: if another call of the same program asked for another one.
+        PalladioValueError: if another call of the same program has requested a different one.
     """
     found = _requested.get()
     if found is None or interpret is None or interpret is False:
@@ -277,7 +276,7 @@ def choose(interpret: Any = None, arrays: Sequence[Any] = ()) -> Executor:
     """The executor for a call, given its `interpret` argument: True is the evaluator, a string an executor's name.
 
     Args:
-        arrays: of the call. Where nothing else is asked for, they are computed where they live.
+        arrays: the arrays of the call; they determine the executor if nothing else does.
     """
     if interpret is True:
         return REFERENCE
@@ -314,11 +313,11 @@ def chosen_executor(interpret: Any = None, arrays: Sequence[Any] = ()) -> str:
     """The name of the executor that a call runs on; in a function under `jit`, the one that it is staged for.
 
     Args:
-        interpret: of the call, as in `pallas_call`.
-        arrays: of the call.
+        interpret: the argument of the call, as in `pallas_call`.
+        arrays: the arrays of the call.
 
     Raises:
-        PalladioTypeError, PalladioValueError: an `interpret` that names none.
+        PalladioTypeError, PalladioValueError: an `interpret` that does not name an executor.
     """
     staged = _staged_for.get()
     if interpret is None and staged is not None and staged[1] is current_trace():

@@ -1,13 +1,13 @@
-"""Keys of the values that a prepared call depends on, so that a kernel defined anew on every call is traced once.
+"""Keys of the values that a prepared call depends on, so that a kernel redefined on every call is traced once.
 
-Two functions have one key if they have the same code and would find the same values: defaults, captured variables, the
-globals that the code reads, and of modules and classes the attributes that it mentions. A changed constant gives
-another key, never a stale kernel. Of an array of which the code reads only the shape and its like, these are the key;
-of an object of which it reads only fields, those. Of a library that was installed, the numbers, texts and small
-collections of them count that are globals of the functions that are called, of a few functions deep (`settings`).
+Two functions have equal keys if they have the same code and would read the same values: defaults, captured variables,
+the globals that the code reads, and the attributes of modules and classes that it mentions. A changed constant gives a
+different key, never a stale kernel. If the code reads only the shape and similar attributes of an array, these are its
+key; if it reads only fields of an object, those are. Of an installed library, the plain values (numbers, strings and
+small collections of them) count that are globals of the called functions, a few functions deep (`settings`).
 
-Walking over all this costs more than a small kernel. A walk therefore notes every place that could be changed and what
-it found there; as long as each still holds the very same objects, the key of the last walk is that of the next one.
+Walking over all this costs more than a small kernel. A walk therefore records every mutable location and the objects
+there; as long as each location still has the identical objects, the key of the last walk stays valid.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _PLAIN = (type(None), bool, int, str, bytes, np.dtype, types.BuiltinFunctionType
 _DESCRIBED = frozenset(
     ("shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "stride", "dim", "numel", "element_size")
 )
-"""Attributes of arrays and tensors that say nothing about the content."""
+"""Attributes of arrays and tensors that do not depend on the content."""
 _STATELESS = frozenset((*_PLAIN, float, complex, tuple, list, dict, set, frozenset, np.ndarray))
 _CONTAINERS = (tuple, list, set, frozenset, Mapping, np.ndarray, functools.partial)
 _OWNERS = (types.ModuleType, type, type(None))
 _WITHOUT_FIELDS = (*_PLAIN, *_OWNERS, *_CONTAINERS, float, complex, types.FunctionType, types.MethodType, property)
-"""Values that are more than their fields: a class or a container has a key of its own kind."""
+"""Values that are more than their fields; each kind has a special key."""
 _CHANGING = (ContextVar, ReferenceType)
 _LARGEST_SETTING = 64
-"""Items of a collection that is a setting of an installed library."""
+"""The most items of a collection that counts as a setting of an installed library."""
 _MOST_INSTALLED = 64
-"""Functions and modules of installed libraries that one walk looks into: each is looked at again on every call."""
+"""The most functions and modules of installed libraries that one walk visits: each is checked on every call."""
 
 
 class Unkeyable(Exception):
@@ -54,8 +54,7 @@ class Unkeyable(Exception):
 
     Attributes:
         value: a description of it.
-        capture: the name by which a function reads it, and `function` the name of that function; None before they
-            are known.
+        capture: the name by which the function named `function` reads it; None before that is known.
     """
 
     def __init__(self, value: Any) -> None:
@@ -66,7 +65,7 @@ class Unkeyable(Exception):
 
 
 def _description(value: Any) -> str:
-    """A value as a warning describes it: `a tensor of shape (512, 512)`."""
+    """The description of a value in a warning: `a tensor of shape (512, 512)`."""
     if _is_array(value):
         return f"{'a tensor' if library_of(value) == 'torch' else 'an array'} of shape {tuple(value.shape)}"
     return f"an object of {type(value).__name__}"
@@ -76,7 +75,7 @@ def fingerprint(value: Any) -> Hashable:
     """A hashable key of a value.
 
     Raises:
-        Unkeyable: if it has none.
+        Unkeyable: if it has no key.
     """
     return _walked(value)[0]
 
@@ -89,7 +88,7 @@ def _walked(value: Any) -> tuple[Hashable, _Keys]:
         key = walk.of(value)
         if not walk.has_class or walk.every <= known:
             return key, walk
-        # Which method runs on which object is not known: of a class, all that any code mentions is in the key.
+        # The method that runs on an object is unknown: a class's key has every attribute that any code mentions.
         known |= walk.every
 
 
@@ -113,7 +112,7 @@ class Hashed:
 
 
 class _Last(NamedTuple):
-    """The last walk: the object it went over, its key, and each place that it read, a predicate with its arguments."""
+    """The last walk: its objects, its key, and each location that it read, as a predicate with its arguments."""
 
     parts: tuple[Any, ...]
     key: Hashed
@@ -133,7 +132,7 @@ class Remembered:
         """A hashable key of the parts, without a walk if nothing has changed since the last one.
 
         Raises:
-            Unkeyable: if they have none.
+            Unkeyable: if they have no key.
         """
         last = self._last
         if last is not None and _same(last.parts, parts) and _unchanged(last.places):
@@ -154,7 +153,7 @@ _MISSING = object()
 
 
 def _same(container: Any, items: Sequence[Any]) -> bool:
-    """True if a container still has these very items, in this order."""
+    """True if a container still has the identical items, in this order."""
     return len(container) == len(items) and all(map(is_, container, items))
 
 
@@ -163,7 +162,7 @@ def _same_mapping(mapping: Mapping[Any, Any], names: Sequence[Any], items: Seque
 
 
 def _names_hold(namespace: Mapping[str, Any], names: Sequence[str], found: Sequence[Any]) -> bool:
-    """True if these names still mean these very objects."""
+    """True if these names still refer to the identical objects."""
     return all(map(is_, map(namespace.get, names, repeat(_MISSING)), found))
 
 
@@ -223,7 +222,7 @@ def _content_is(array: Any, layout: tuple[Any, ...], content: bytes) -> bool:
 
 
 def _is_setting(value: Any, depth: int = 2) -> bool:
-    """True if a value is a number, a text, a small array or a small collection of such."""
+    """True if a value is a number, a string, a small array or a small collection of these."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset, dict):
         items = [*value, *value.values()] if kind is dict else value
@@ -236,24 +235,24 @@ def _is_setting(value: Any, depth: int = 2) -> bool:
 
 
 def _is_part(value: Any, package: str) -> bool:
-    """True for a module of a package, and for a function of it that holds no variables of another one."""
+    """True for a module of a package, and for a function of it without captured variables."""
     if isinstance(value, types.FunctionType):
         return value.__closure__ is None and package_of(value.__module__) == package
     return isinstance(value, types.ModuleType) and package_of(value.__name__) == package
 
 
 class _Keys:
-    """One walk over a value. An object met again, inside itself (recursion) or elsewhere, is replaced by its number.
+    """One walk over a value. A repeated object, inside itself (recursion) or elsewhere, is replaced by its number.
 
     Fields:
-        met: number of each object that was met. Modules are met once for each set of names, since of them only the
-            attributes with those names are in the key. The objects are held, so that no other takes their id.
+        met: the number of each visited object. A module is visited once for each set of names, since only its
+            attributes with those names are in the key. The objects are kept alive, so that their ids stay unique.
         names: the names that the code of the function being walked mentions.
         every: the names that any code mentioned; `known` are those of an earlier walk.
         has_class: whether a user's class was met.
-        home: the package of the first function. Of other packages that were installed nothing is expected to change.
-        installed: how many functions and modules of installed libraries were looked into.
-        places: what was read of things that can be changed: predicates that hold as long as they were not.
+        home: the package of the first function. Other installed packages are assumed not to change.
+        installed: the number of visited functions and modules of installed libraries.
+        places: predicates on the mutable locations that were read, true as long as they have not changed.
     """
 
     def __init__(self, known: frozenset[str]) -> None:
@@ -267,13 +266,13 @@ class _Keys:
         self.places: list[tuple[Callable[..., bool], tuple[Any, ...]]] = []
 
     def items(self, container: Any) -> tuple[Any, ...]:
-        """The items of a container that may be changed."""
+        """The items of a mutable container."""
         found = tuple(container)
         self.places.append((_same, (container, found)))
         return found
 
     def attributes(self, owner: Any, *names: str) -> tuple[Any, ...]:
-        """Attributes that may be set anew, with `_MISSING` for what there is not."""
+        """Attributes that may be reassigned, with `_MISSING` for absent ones."""
         found = tuple(getattr(owner, name, _MISSING) for name in names)
         self.places.append((_attributes_are, (owner, names, found)))
         return found
@@ -305,7 +304,7 @@ class _Keys:
         return self.with_state(value, key) if isinstance(value, _CONTAINERS) else key
 
     def with_state(self, value: Any, key: Hashable) -> Hashable:
-        """The key of a number, a text or a container with what its class lets it hold besides."""
+        """The key of a number, a string or a container with its instance dictionary."""
         if type(value) in _STATELESS or not hasattr(value, "__dict__"):
             return key
         (state,) = self.attributes(value, "__dict__")
@@ -357,7 +356,7 @@ class _Keys:
         return self.instance(value)
 
     def captured(self, name: str, value: Any, read: Attributes, owner: str) -> Hashable:
-        """The key of a variable of a function, module or class of which the code reads only these attributes."""
+        """The key of a variable of a function, module or class; the code reads only these attributes."""
         try:
             return self.read(value, read)
         except Unkeyable as error:
@@ -366,7 +365,7 @@ class _Keys:
             raise
 
     def read(self, value: Any, attributes: Attributes) -> Hashable:
-        """The key of a value of which only these attributes are read."""
+        """The key of a value if only these attributes are read."""
         if attributes is None or not attributes:
             return self.of(value)
         if _is_array(value):
@@ -433,10 +432,10 @@ class _Keys:
     def settings(
         self, namespace: Mapping[str, Any], names: Iterable[str], attributes: tuple[str, ...], package: str
     ) -> Hashable:
-        """The globals of an installed library that set what its functions do, as far as they are plain values.
+        """The globals of an installed library that control its functions, as far as they are plain values.
 
-        Functions and modules of the same library are looked into, of these the given attributes; its objects and
-        classes are not.
+        Visits functions of the same library, and the given attributes of its modules, but not its objects and
+        classes.
         """
         if self.installed == _MOST_INSTALLED:
             return ()
@@ -458,7 +457,7 @@ class _Keys:
     def instance(self, value: Any) -> Hashable:
         kind = type(value)
         if hasattr(kind, "palladio_array"):
-            return "reference", value  # whatever it holds
+            return "reference", value  # regardless of its content
         if hasattr(kind, "palladio_type"):
             raise Unkeyable(value)
         known = self.of(kind), self.of(self.called(kind))

@@ -18,7 +18,7 @@ _STANDARD = tuple(
         os.path.join(sys.base_prefix, "DLLs"),
     }
 )
-"""The folders of the standard library; an extension module of it may lie apart."""
+"""The folders of the standard library; its extension modules may be in a separate one."""
 
 
 def package_of(module: str | None) -> str:
@@ -27,9 +27,9 @@ def package_of(module: str | None) -> str:
 
 
 def is_fixed(package: str) -> bool:
-    """True if nothing of a package is expected to change: the standard library and the libraries of arrays.
+    """True if a package is assumed not to change: the standard library and the array libraries.
 
-    A user's own module may be named like one of the standard library, such as `profile.py`.
+    A user's own module may have the name of one of the standard library, e.g. `profile.py`.
     """
     if package in _FIXED:
         return True
@@ -43,7 +43,7 @@ def is_fixed(package: str) -> bool:
 
 
 def is_installed(package: str) -> bool:
-    """True if a package was installed, and so is not one that its user works on."""
+    """True if a package was installed, and so is not under development by the user."""
     return _is_below_packages(getattr(sys.modules.get(package), "__file__", None) or "")
 
 

@@ -1,4 +1,4 @@
-"""Facts that a choice of tiles depends on: the processor that kernels are compiled for, and its caches."""
+"""The target processor and its caches, for the choice of tiles."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from palladio.base import knobs
 
 @dataclass(frozen=True)
 class Processor:
-    """The processor that kernels run on, as far as tiles depend on it.
+    """The properties of the target processor that the choice of tiles depends on.
 
     Fields:
-        name: as LLVM calls it, `znver5`.
+        name: LLVM's name, e.g. `znver5`.
         vector_bytes: the bytes of a vector register.
         cache_bytes: the bytes of the first, the second and the last level of data cache; the last one is shared.
-        threads: how many threads a compiled kernel runs on.
+        threads: the number of workers of a compiled kernel.
     """
 
     name: str
@@ -26,13 +26,13 @@ class Processor:
 
 
 def processor() -> Processor:
-    """The processor that kernels are compiled for, with the number of threads that they run on now."""
+    """The processor that kernels are compiled for, with the current number of workers."""
     return _processor(knobs.instructions.get(), knobs.thread_count())
 
 
 @functools.cache
 def _processor(instructions: str, threads: int) -> Processor:
-    from palladio.cpu.runtime import host  # with LLVM, which takes a quarter of the time to import Palladio
+    from palladio.cpu.runtime import host  # imports LLVM, a quarter of Palladio's import time
     from palladio.cpu.runtime.caches import cache_bytes
 
     found = host.current()

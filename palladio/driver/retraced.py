@@ -14,11 +14,11 @@ from palladio.trace.functions import function_location, function_name
 _TRACED: dict[tuple[Any, ...], int] = {}
 _LOCK = threading.Lock()
 _WARNED_AT = 3
-"""The first call has to trace, and the second may be of a kernel that is called no more."""
+"""The first call must trace, and the second may be the last."""
 
 
 def note_traced(function: Callable[..., Any], error: Unkeyable) -> None:
-    """Count that a function was traced because of a value without a key, and warn once, at the second repetition."""
+    """Count a trace of a function caused by a value without a key, and warn once, at the second repetition."""
     location, name = function_location(function), function_name(function)
     place = ("", 0) if location is None else (location.file, location.line)
     key = (*place, name, error.function, error.capture)

@@ -20,7 +20,7 @@ from palladio.machine.run.policies import Policy, named
 
 
 class SimulatorWarning(UserWarning):
-    """A finding, other than a hint, of a run that was asked to warn rather than raise."""
+    """A finding, other than a hint, of a run with `on_race="warn"`."""
 
 
 @dataclass
@@ -29,10 +29,10 @@ class Session:
 
     Fields:
         policy: makes the policy of a launch.
-        findings: what was found so far.
-        machines: what ran, for those who look at the run afterwards.
-        prepare: gets each machine before it runs.
-        places: what runs of the same check share.
+        findings: the findings so far.
+        machines: the machines of the run, for later inspection.
+        prepare: called with each machine before it runs.
+        places: the caches that runs of the same check share.
         launches: the launches of the run so far.
     """
 
@@ -69,7 +69,7 @@ def on_machines(options: SimulatorOptions | None) -> Evaluator:
 
 
 def make_machine(options: SimulatorOptions) -> Machine:
-    """The machine of one launch: that of the session under way, or one with these options."""
+    """The machine of one launch: that of the current session, or one with these options."""
     current = _session.get()
     if current is None:
         policy = named(options.schedule)
@@ -88,7 +88,7 @@ def make_machine(options: SimulatorOptions) -> Machine:
 
 
 def _on_cores(machine: Machine, options: SimulatorOptions) -> Machine:
-    """The machine, told how cores share grids."""
+    """Configure the machine's sharing of grids among cores."""
     machine.cores, machine.grid_seed, machine.grid_recorder = options.cores, options.grid_seed, options.grid_recorder
     return machine
 

@@ -1,4 +1,4 @@
-"""Options of the simulator: apart from it, since it is loaded with the first kernel that runs on it."""
+"""Options of the simulator; a separate module, since the simulator is loaded with the first kernel that it runs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class SimulatorOptions:
     """The checks of the simulator, and its schedule.
 
     Fields:
-        races: look for races and unwritten memory; without it only barriers and semaphores used against their rules
-            and wrong indices are findings.
+        races: detect races and uninitialised memory; without it only misused barriers and semaphores and wrong indices
+            are findings.
         on_race: "raise" the first finding, or "warn" of each.
-        out_of_bounds: "raise", or "uninitialized" for reads outside that give uninitialised values.
-        uninitialized_reads: report reads of memory that nothing has written.
-        zeros: memory that nothing has written holds zeros.
+        out_of_bounds: "raise", or "uninitialized" for out-of-bounds reads that give uninitialised values.
+        uninitialized_reads: report reads of uninitialised memory.
+        zeros: uninitialised memory holds zeros.
         ignore: codes of findings that are not reported.
-        schedule: the name of a schedule, as findings give it.
+        schedule: the name of a schedule, as in findings.
         strict: codes of findings whose hints are errors.
         skip_floats: arithmetic of floats in kernels is skipped and gives infinities.
-        cores: the number of cores that share the parallel axes of grids, all of which run on the machine then; 0 for
-            the definition's order, where only kernels that start copies do.
-        grid_seed: of the order of the indices along parallel axes, on cores.
+        cores: the number of cores that share the parallel axes of grids, in which case all grids run on the machine; 0
+            for the definition's order, in which only kernels that start copies do.
+        grid_seed: seed for the order of the indices along parallel axes, on cores.
         grid_recorder: called at each point of a grid on cores, with a token, the point, and the core.
     """
 

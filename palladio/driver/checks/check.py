@@ -35,10 +35,10 @@ PART = 4
 """The most schedules that a worker runs at a time."""
 
 SHARE = 4
-"""The least number of parts into which the remaining schedules are cut: at the end no worker waits long for others."""
+"""The least number of parts of the remaining schedules, so that no worker waits long for others at the end."""
 
 Progress = Callable[[int, int | None], None]
-"""Called with the number of schedules that ran and how many there are, None if that is not known."""
+"""Called with the number of completed schedules and the total, None if that is not known."""
 
 
 @checked_call
@@ -59,26 +59,26 @@ def check(
     """Run a function on the simulator under many schedules, and report every hazard of the kernels that it calls.
 
     Args:
-        fn: a kernel call, or any function that makes some.
+        fn: a kernel call, or any function that makes kernel calls.
         args: its arguments.
-        schedules: how many schedules to run, 32 by default: round robin, latest completions, then random ones.
-        seed: where the random ones begin; the same seed gives the same schedules.
+        schedules: the number of schedules to run, 32 by default: round robin, latest completions, then random ones.
+        seed: the first seed of the random ones; the same seed gives the same schedules.
         exhaustive: run every schedule whose order of synchronisation differs from all others', each once, up to
-            `schedules` of them, 100,000 by default. The report is `complete` if these were all. It is not where more
-            remain, where threads poll (`barrier_test`, `semaphore_read`), where a run breaks off, or where 1,000
-            schedules in a row have shown nothing new after a finding.
-        schedule: run this one only, by the name that a finding gives.
+            `schedules` of them, 100,000 by default. The report is `complete` if these were all. It is not if more
+            remain, if threads poll (`barrier_test`, `semaphore_read`), if a run breaks off, or if 1,000
+            consecutive schedules have shown nothing new after a finding.
+        schedule: run only this one, by its name in a finding.
         progress: called after each schedule with the number so far and the number of all, None if not known.
-        ignore: codes of findings that do not count, such as ("unobserved-completion",). The report names and counts
-            them apart.
-        strict: the report is `ok` only if nothing was found at all. Else warnings (probably not meant, such as an
-            output that nothing writes) and hints (harmless on the hardware as the kernel stands) do not count.
+        ignore: codes of findings that do not count, e.g. ("unobserved-completion",). The report names and counts
+            them separately.
+        strict: the report is `ok` only if nothing was found at all. Otherwise warnings (probably unintended, e.g. an
+            output that nothing writes) and hints (harmless on the hardware in the present kernel) do not count.
         sizes: keyword arguments of `fn`, each with its values: the check runs for every combination of them, and each
-            finding names the one that it was met with.
-        repairs: look for the cheapest single change of the kernel that removes each error. True gives the search a
-            minute, a number is that many seconds.
-        executor: spreads the schedules, all but the first. One of processes asks for a function and arguments that can
-            be pickled. The report is the same with any executor, and without one.
+            finding names its combination.
+        repairs: search for the cheapest single change of the kernel that removes each error. True gives the search a
+            minute, a number is a time in seconds.
+        executor: runs the schedules after the first in parallel. An executor of processes needs a function and
+            arguments that can be pickled. The report is the same with any executor, and without one.
 
     Returns:
         A report: `ok`, `findings`, `explored`, `complete`, `ignored`.
@@ -125,12 +125,12 @@ def check(
 
 
 def _repair(report: Report, runs: Sequence[Callable[[], Any]], policies: Sequence[Policy], seconds: float) -> None:
-    """Add repairs to the errors of a report, checked under its schedules; an exhaustive check has too many of them."""
+    """Add repairs to the errors of a report, checked under its schedules, at most `SAMPLED` of them."""
     report.findings = repair_all(report.findings, runs, policies[:SAMPLED], seconds)
 
 
 def _seconds(repairs: Any) -> float:
-    """The time in which repairs are looked for, 0 where none are."""
+    """The time for the search for repairs, 0 for no search."""
     if not isinstance(repairs, (bool, int, float)) or repairs < 0:
         raise PalladioValueError("a search takes a number of seconds", argument="repairs", got=repr(repairs))
     return SECONDS if repairs is True else float(repairs)
@@ -159,7 +159,7 @@ def _beyond(fn: Callable[..., Any], args: tuple[Any, ...], combinations: Sequenc
 
 
 def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]]:
-    """Every choice of one value for each name."""
+    """Every combination of one value for each name."""
     if sizes is None:
         return [{}]
     if not isinstance(sizes, Mapping) or not all(isinstance(name, str) for name in sizes):
@@ -176,7 +176,7 @@ def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, A
 
 
 def _counting_on(progress: Progress, before: int, total: int) -> Progress:
-    """Progress that counts on from a number of schedules."""
+    """Progress that continues counting from a number of schedules."""
     return lambda done, known: progress(before + done, total if known is not None else None)
 
 
@@ -188,12 +188,12 @@ def _sample(
     progress: Progress | None,
     executor: Executor | None,
 ) -> None:
-    """Run these schedules, spread by an executor if there is one."""
+    """Run these schedules, distributed by an executor if there is one."""
     names = [policy.name for policy in policies[1:]] if executor is not None else []
     parts = [*_parts(names)]
     spread = [executor.submit(run_named, fn, args, part) for part in parts] if executor is not None else []
     try:
-        places = Places() if executor is None else places_of(fn)  # it may take parts here, too
+        places = Places() if executor is None else places_of(fn)  # it may run parts in this process too
         for policy in policies[: len(policies) - len(names)]:
             deadlock = any(each.code == "deadlock" for each in (*report.findings, *report.ignored))
             prepare = Machine.give_up_soon if deadlock else None
@@ -207,7 +207,7 @@ def _sample(
 
 
 def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Schedules as workers run them."""
+    """The schedules in parts for workers."""
     start = 0
     while start < len(names):
         size = min(PART, -(-(len(names) - start) // SHARE))
@@ -231,7 +231,7 @@ def _explore(
     progress: Progress | None,
     executor: Executor | None,
 ) -> None:
-    """Run every schedule that can differ, spread by an executor if there is one."""
+    """Run every distinguishable schedule, distributed by an executor if there is one."""
     exploration, quiet, places = Exploration(limit), 0, Places()
     for branches in exploration:
         parts = [branches[start : start + PART] for start in range(0, len(branches), PART)]

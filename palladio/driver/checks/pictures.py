@@ -1,4 +1,4 @@
-"""Pictures of a check: the model timeline of a call, and of the schedule that met a finding."""
+"""Pictures of a check: the modelled timeline of a call, and of the schedule with a finding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def timeline(fn: Callable[..., Any], *args: Any, model: CostModel = H100) -> Tim
 
 
 def picture(fn: Callable[..., Any], args: tuple[Any, ...], finding: Finding, model: CostModel = H100) -> Timeline:
-    """The model timeline of the schedule that found something, with both accesses and the edge that is missing.
+    """The modelled timeline of a finding's schedule, with both accesses and the missing edge.
 
     Raises:
         PalladioValueError: if the function launches nothing.
@@ -60,7 +60,7 @@ def picture(fn: Callable[..., Any], args: tuple[Any, ...], finding: Finding, mod
 
 
 class Accusing(list[Finding]):
-    """Findings of a run. As one of them is found, its timer marks the accesses that it names."""
+    """The findings of a run; when the given one is found, the timer marks its accesses."""
 
     def __init__(self, finding: Finding, timer: Timer) -> None:
         super().__init__()

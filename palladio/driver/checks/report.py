@@ -19,13 +19,13 @@ class Report:
     """The report of a check.
 
     Fields:
-        findings: each mistake once, in the order in which it was met.
-        explored: how many schedules ran.
-        complete: whether these were all the schedules that can differ, in this model, with these sizes and inputs.
-        ignored: each mistake, once, whose code the check was told to ignore.
+        findings: each mistake once, in the order of detection.
+        explored: the number of schedules that ran.
+        complete: whether these were all distinguishable schedules, in this model, with these sizes and inputs.
+        ignored: each mistake with an ignored code, once.
         strict: whether warnings and hints count like errors.
-        sizes: with how many combinations of sizes the function ran.
-        beyond: the sizes for which the verdict follows by induction, such as "k ≥ 3"; empty if for no others.
+        sizes: the number of combinations of sizes with which the function ran.
+        beyond: the sizes for which the verdict follows by induction, e.g. "k ≥ 3"; empty if there are none.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -39,12 +39,12 @@ class Report:
     call: Callable[[], Any] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has the findings; the call, without which there is no timeline, stays in its process."""
+        """The state of a copy: the findings without the call, which the timeline needs and which stays in its process."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"call": None}
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The model timeline of the call: `.svg(path)`, `.perfetto(path)`, `.text()`.
+        """The modelled timeline of the call: `.svg(path)`, `.perfetto(path)`, `.text()`.
 
         Raises:
             PalladioValueError: if the call launches nothing.
@@ -54,10 +54,10 @@ class Report:
         return timeline(self.call)
 
     def picture(self, finding: Finding | None = None) -> Timeline:
-        """The model timeline of the schedule that met a finding: its accesses in red, the missing edge dashed.
+        """The modelled timeline of a finding's schedule: its accesses in red, the missing edge dashed.
 
         Args:
-            finding: one of the report; the first error, or else the first of all, if it is left out.
+            finding: one of the report; by default the first error, or else the first finding.
 
         Raises:
             PalladioValueError: if nothing was found, or the report has no call.
@@ -70,7 +70,7 @@ class Report:
         return picture(self.call, (), found)
 
     def add(self, findings: Iterable[Finding]) -> bool:
-        """Add the mistakes that are new; true if there were any."""
+        """Add new mistakes; true if there were any."""
         anything = False
         for finding in findings:
             kept = self.ignored if finding.code in self.ignore else self.findings
@@ -90,7 +90,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if nothing was found that counts: no error, and where the check is strict nothing at all."""
+        """True if no finding counts: no error, and no finding at all if the check is strict."""
         return not (self.findings if self.strict else self.of_level("error"))
 
     def of_level(self, level: str) -> list[Finding]:
@@ -128,7 +128,7 @@ class Report:
         return [finding for level in LEVELS for finding in self.of_level(level)]
 
     def render(self) -> str:
-        """The text that a person reads."""
+        """The report as text."""
         return "\n\n".join([*(finding.render() for finding in self.ordered), self.summary])
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Runs of a check: one schedule of a function, or several in turn, here or in a worker of an executor."""
+"""Runs of a check: one or several schedules of a function, in this process or in a worker of an executor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_once(
     with use(SIMULATOR), session(made) as current, seldom_collected():
         try:
             fn(*args)
-        except CheckError as error:  # a run that cannot continue: its finding is kept already
+        except CheckError as error:  # a run that cannot continue
             if error.finding not in current.findings:
                 current.findings.append(error.finding)
     return current
@@ -49,7 +49,7 @@ def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str
 
 
 def places_of(fn: Callable[..., Any]) -> Places:
-    """Those of a worker for a function, as long as there is the function. Workers may be threads, each for itself."""
+    """A worker's cached `Places` for a function, as long as the function lives. Workers may be threads with own caches."""
     kept = _workers.__dict__.setdefault("places", WeakKeyDictionary())
     try:
         return kept.setdefault(fn, Places())  # type: ignore[no-any-return]

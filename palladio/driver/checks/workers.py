@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Workers(Executor):
-    """A pool of processes. This one is among them: while it waits for a result it takes work that none has started.
+    """A pool of processes, including this one: while it waits for a result it runs tasks that are not started.
 
     Each process has one task at a time, so that the next idle process takes the next task.
 
@@ -27,20 +27,20 @@ class Workers(Executor):
         self._lock = Lock()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Work for whoever is first."""
+        """Queue a task for the next idle process."""
         work = _Work(self, partial(fn, *args, **kwargs))
         self._left.append(work)
         self._hand_out()
         return work
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the other processes after all tasks are done or, unless they have begun, cancelled."""
+        """End the other processes after all tasks have ended; tasks not yet started may be cancelled."""
         while (work := self.take()) is not None:
             work.ends(_cancelled if cancel_futures else work.run)
         self._others.shutdown(wait)
 
     def take(self, work: _Work | None = None) -> _Work | None:
-        """This piece of work, or else the oldest, if no process has started it; from now on one has."""
+        """This task if it is not started, else the oldest such one; it counts as started from now on."""
         with self._lock:
             return self._taken(work)
 
@@ -53,7 +53,7 @@ class Workers(Executor):
         return None
 
     def _hand_out(self) -> None:
-        """Give the other processes work, as far as they have none."""
+        """Give tasks to the idle processes."""
         while True:
             with self._lock:
                 work = self._taken() if self._idle else None
@@ -70,7 +70,7 @@ class Workers(Executor):
 
 
 class _Work(Future[Any]):
-    """A piece of work, and later its result."""
+    """A task, and later its result."""
 
     def __init__(self, workers: Workers, run: Callable[[], Any]) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class _Work(Future[Any]):
         self.run = run
 
     def result(self, timeout: float | None = None) -> Any:
-        """The result. Until it is there, work of the same check is done here."""
+        """The result; until it is available, this process runs other tasks of the check."""
         while not self.done():
             work = self.workers.take(self)
             if work is None:
@@ -87,7 +87,7 @@ class _Work(Future[Any]):
         return super().result(timeout)
 
     def ends(self, result: Callable[[], Any]) -> None:
-        """It has been done, with this result or error."""
+        """Set the result or the error of the task."""
         try:
             found = result()
         except Exception as error:

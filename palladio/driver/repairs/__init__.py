@@ -1,1 +1,1 @@
-"""Verified repairs: calls that are run again with their kernels changed, and the search among the changes."""
+"""Verified repairs: repeated calls with changed kernels, and the search among the changes."""

@@ -1,4 +1,4 @@
-"""Calls of concurrent kernels that can be run again, and the comparison of their results."""
+"""Repeatable calls of concurrent kernels, and the comparison of their results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Results = Sequence[Any]
 
 @dataclass(frozen=True)
 class Call:
-    """A program that launches threads, with the values that it was called with.
+    """A program that launches threads, with its argument values.
 
     Fields:
-        definition: its results on the evaluator; None where it does not come to an end there.
+        definition: its results on the evaluator; None if it does not terminate there.
     """
 
     program: Program
@@ -30,7 +30,7 @@ class Call:
 
 
 def recorded(run: Callable[[], Any]) -> list[Call]:
-    """The calls of programs that launch threads which a function makes, on the evaluator."""
+    """The calls of programs with launches that a function makes, run on the evaluator."""
     calls: list[Call] = []
 
     def load(program: Program) -> Any:
@@ -52,7 +52,7 @@ def recorded(run: Callable[[], Any]) -> list[Call]:
     try:
         with use(Executor("reference", "The evaluator, noting what it runs.", load)):
             run()
-    except PalladioError:  # a deadlock, perhaps: what came before it is known
+    except PalladioError:  # perhaps a deadlock: the calls before it are recorded
         pass
     return calls
 

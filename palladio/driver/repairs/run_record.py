@@ -1,4 +1,4 @@
-"""A record of the run that met a finding: which changes of the program cannot make a difference to it."""
+"""A record of the run with a finding, to exclude changes of the program that cannot affect it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunRecord(Timer):
     """Counts the executed equations and the waits of each thread in the run of a program.
 
     Fields:
-        ended: whether every thread came to its end.
+        ended: whether every thread ended.
     """
 
     def __init__(self, program: Program) -> None:
@@ -32,7 +32,7 @@ class RunRecord(Timer):
         self._completions: Counter[tuple[Any, str]] = Counter()
 
     def charge(self, thread: Thread, eqn: Eqn) -> None:
-        """A thread has carried out an equation."""
+        """A thread has executed an equation."""
         self._ran[thread][eqn] += 1
         super().charge(thread, eqn)
 
@@ -49,14 +49,14 @@ class RunRecord(Timer):
         super().observed(thread, thing, number, label, eqn)
 
     def met(self) -> None:
-        """The finding was met: later equations have no part in it."""
+        """The finding has been reported: later equations are not involved."""
         if self._before is None:
             self._before = {eqn for ran in self._ran.values() for eqn in ran}
 
     def reaches(self, path: Path, index: int) -> bool:
-        """False if no thread has come to this place of a program before the finding: a change there leaves it as it is.
+        """False if no thread reached this point of the program before the finding: a change there cannot affect it.
 
-        Control flow is not recorded, so that a place before the first other equation counts as reached.
+        Control flow is not recorded, so a point before the first other equation counts as reached.
         """
         before = self._before
         for depth in range(len(path), -1, -1) if before is not None else ():
@@ -67,7 +67,7 @@ class RunRecord(Timer):
         return True
 
     def starves(self, path: Path, index: int, barrier: Var) -> bool:
-        """True if a thread that waits for a barrier at this place, too, waits more often than the barrier completes."""
+        """True if, with another wait at this point, a thread would wait for a barrier more often than it completes."""
         if not self.ended:
             return False
         eqns = part_at(self.program, path).eqns
@@ -84,7 +84,7 @@ def _is_control(eqn: Eqn) -> bool:
 
 
 class Meeting(list[Finding]):
-    """Findings of a recorded run, which notes when one of these mistakes is met."""
+    """Findings of a recorded run; notifies the record when one of these mistakes is found."""
 
     def __init__(self, keys: Collection[Any], record: RunRecord) -> None:
         super().__init__()

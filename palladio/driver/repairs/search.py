@@ -1,8 +1,8 @@
-"""Verified repairs: the cheapest single change of a kernel that removes a finding, checked as the kernel was.
+"""Verified repairs: the cheapest single change of a kernel that removes a finding, checked like the kernel itself.
 
 Changes are tried on the traced program (`palladio.machine.repair`), tier by tier. One counts as a repair if no schedule
-of the check finds the mistake or a new one, and all of them have the results that the evaluator gives: those of the
-kernel as it stands, unless the mistake leaves it without definite ones.
+of the check finds the mistake or a new one, and all of them have the evaluator's results: those of the original kernel,
+unless the mistake makes its results indefinite.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from palladio.machine.timeline.records import duration_text
 from palladio.machine.timeline.timing import Earliest, Timer
 
 SECONDS = 60.0
-"""The time in which repairs of one report are looked for, by default."""
+"""The default time for the repairs of one report."""
 
 STEPS = 20_000
-"""A changed kernel never ends if it takes this many steps of synchronisation and ten times those of the given one."""
+"""A changed kernel counts as endless after this many synchronising steps plus ten times those of the original."""
 
 AT_LEAST = 4
-"""The number of changes short of a repair that are verified after the time is over."""
+"""The number of partial repairs that are verified even after the time is over."""
 
 DEFINITE = 4
-"""The number of schedules by which a kernel is said to have definite results."""
+"""The number of schedules that decide whether a kernel has definite results."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Repair:
     """A single change that removes a finding.
 
     Fields:
-        text: the change, a line that the author can paste.
-        program: the program with it.
+        text: the change, as a line to paste.
+        program: the changed program.
         duration: its modelled time in nanoseconds.
         schedules: the number of schedules in which it is clean.
-        results: "same" as those of the kernel as it stands on the evaluator; "definite" where that has no definite
+        results: "same" if equal to the original kernel's on the evaluator; "definite" if the original has no definite
             ones; or "other".
-        left: the keys of the findings that stay.
+        left: the keys of the remaining findings.
     """
 
     text: str
@@ -81,7 +81,7 @@ _RESULTS = {
 
 
 class Budget:
-    """A time budget, by the wall clock unless another is given, and the candidates tried in it.
+    """A time budget, by default of the wall clock, and the candidates tried in it.
 
     Fields:
         tried: the number of changes.
@@ -141,7 +141,7 @@ def repaired(
     """The cheapest single change that removes a finding, None if none does or the time is over.
 
     Args:
-        calls: those in which it may be.
+        calls: the calls that may contain it.
         names: the schedules of the check.
         known: the keys of all findings of the check.
     """
@@ -158,9 +158,9 @@ def repaired(
 
 @dataclass(frozen=True, eq=False)
 class _Alive:
-    """A candidate that is clean in model time: its runner, results, modelled time, and remaining findings.
+    """A candidate that is clean in the timed run: its runner, results, modelled time, and remaining findings.
 
-    `elsewhere` is the candidate's.
+    `elsewhere` is as in `Candidate`.
     """
 
     text: str
@@ -174,11 +174,11 @@ class _Alive:
 
 
 _ALWAYS = frozenset((object(),))
-"""The key of what no finding allows."""
+"""A key that is never allowed."""
 
 
 class _Unclean(BaseException):
-    """A run has a finding that a repair may not have. It is not an error of the run, and passes where those stop."""
+    """A run has a finding that a repair may not have. Not an `Exception`, so handlers of errors in the run ignore it."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Search:
 
     @cached_property
     def given(self) -> tuple[RunRecord, int]:
-        """The run of the kernel as it stands in the schedule of the finding, and its number of synchronising steps."""
+        """The run of the original kernel in the schedule of the finding, and its number of synchronising steps."""
         machines: list[Machine] = []
         record = RunRecord(self.call.program)
 
@@ -218,24 +218,24 @@ class Search:
         return record, sum(machine.worked for machine in machines)
 
     def hopeless(self, path: Path, index: int, awaited: Var | None = None) -> bool:
-        """True if a change at a place of the program cannot remove the finding.
+        """True if a change at a point of the program cannot remove the finding.
 
         Args:
-            awaited: the barrier for which a wait would be there.
+            awaited: the barrier of an inserted wait.
         """
         record, _ = self.given
         return not record.reaches(path, index) or (awaited is not None and record.starves(path, index, awaited))
 
     @cached_property
     def most_steps(self) -> int:
-        """The number of synchronising steps after which a changed kernel is taken for one that never ends."""
+        """The number of synchronising steps after which a changed kernel counts as endless."""
         return STEPS + 10 * self.given[1]
 
     @cached_property
     def definite(self) -> bool:
-        """True if the kernel as it stands has the evaluator's results in every schedule.
+        """True if the original kernel has the evaluator's results in every schedule.
 
-        Where two accesses are in no order, the evaluator's is one of two.
+        If two accesses are unordered, the evaluator's order is one of two.
         """
         if self.code in ("data-race", "global-race"):
             return False
@@ -243,7 +243,7 @@ class Search:
         return all(agree(self._run(run, partial(named, name), None)[1], self.call.definition) for name in names)
 
     def first(self, rounds: Iterable[Iterable[Iterator[Candidate]]]) -> Repair | None:
-        """The best change of the first round that has one which leaves no finding; else of all, which leaves fewest."""
+        """The best change of the first round with one that leaves no finding; else the change with the fewest left."""
         found: list[Repair] = []
         for tiers in rounds:
             best = self.best(tiers)
@@ -254,11 +254,11 @@ class Search:
         return min(found, key=lambda each: len(each.left), default=None)
 
     def best(self, tiers: Iterable[Iterator[Candidate]]) -> Repair | None:
-        """The cheapest change, of the first tier that has any, which is clean and keeps the results.
+        """The cheapest change, from the first tier with any, that is clean and preserves the results.
 
-        Else, of all tiers, one that is short of that. A kernel without definite results gets some. A change may leave
-        other findings of the check, which another mistake may cause. One that reaches other memory may have other
-        results than the kernel as it stands, since an index was wrong; of these the nearest to the finding comes first.
+        Otherwise the best partial repair of all tiers. A kernel without definite results gets definite ones. A change
+        may leave other findings of the check, which another mistake may cause. A change that accesses other memory may
+        change the results, since an index was wrong; of these the nearest to the finding comes first.
         """
         rest: list[_Alive] = []
         for tier in tiers:
@@ -275,13 +275,13 @@ class Search:
         return next((self._repair(each) for each in tested if self._holds(each)), None)
 
     def _alive(self, tier: Iterator[Candidate]) -> Iterator[_Alive]:
-        """The candidates of a tier that are clean in the schedule of the finding and in model time."""
+        """The candidates of a tier that are clean in the schedule of the finding and in the timed run."""
         for candidate in tier:
             if self.budget.spent:
                 return
             key = self.call.program, candidate.key
             if not self.budget.failed.get(key, self.known) <= self.known:
-                continue  # it was tried, for another finding perhaps
+                continue  # tried before, perhaps for another finding
             self.budget.tried += 1
             found = self._tried(candidate)
             if candidate.key is not None and self.failed is not None:
@@ -294,9 +294,9 @@ class Search:
         return Repair(each.text, each.program, each.duration, len(self.names), results, each.left)
 
     def _tried(self, candidate: Candidate) -> _Alive | None:
-        """A candidate as it runs in model time; None if it is not clean there or in the schedule of the finding.
+        """A candidate after its timed run; None if it is not clean there or in the schedule of the finding.
 
-        Most candidates leave the finding as it is. Its own schedule shows that without keeping time.
+        Most candidates do not remove the finding; an untimed run of its own schedule shows that at less cost.
         """
         timer = Timer()
 
@@ -322,7 +322,7 @@ class Search:
         )
 
     def _holds(self, alive: _Alive) -> bool:
-        """True if a candidate is clean and has one result, the evaluator's, in all schedules."""
+        """True if a candidate is clean and has the evaluator's results in all schedules."""
         try:
             verify(alive.program, "a repair")
             wanted = REFERENCE.load(alive.program)(self.call.values)
@@ -364,7 +364,7 @@ class Search:
 
 
 class _Allowed(list[Finding]):
-    """Findings of a run that ends at the first one that is not allowed."""
+    """Findings of a run; the first one that is not allowed ends the run."""
 
     def __init__(self, allowed: frozenset[Any]) -> None:
         super().__init__()

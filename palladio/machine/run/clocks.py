@@ -53,8 +53,8 @@ class ComponentTable:
 class Clock:
     """For each component, the latest epoch that has happened before a point of the run.
 
-    The own cluster's array is private and changes in place. Foreign arrays are immutable: clocks share them, and a newer
-    one replaces an older one. So after a barrier of the whole grid every clock points to the same
+    The own cluster's array is private and changes in place. Foreign arrays are immutable: clocks share them, and newer
+    ones replace older ones. So after a barrier of the whole grid every clock points to the same
     arrays, and joining two of them compares identities.
     """
 
@@ -163,8 +163,8 @@ class Clock:
         elif len(epochs) < len(mine):
             epochs, shared = _grown(epochs, len(mine)), True
         joined = np.maximum(mine, epochs)
-        # An array equal to the joined one is kept, since other clocks share it. Bytes compare ten times faster than arrays
-        # of this size.
+        # An array equal to the joined one is kept, since other clocks share it. Bytes compare ten times faster than
+        # arrays of this size.
         found = joined.tobytes()
         if shared and found == epochs.tobytes():
             joined = epochs

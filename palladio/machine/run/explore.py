@@ -92,7 +92,7 @@ class SlotHistory:
 
     The completion of a phase is a separate event: all arrivals of the phase and all observations of the previous phase
     happen before it; all observations of it and all arrivals of the next phase happen after it. So arrivals of one
-    phase commute, and so do an arrival and an observation of the previous phase, unless the arrival completes the phase.
+    phase commute, and so do an arrival and an observation of the previous phase, unless the arrival is the last one.
 
     Fields:
         completed: the number of complete phases.
@@ -362,7 +362,7 @@ class Outcome:
 
 
 class Exploration:
-    """All runs. Iterate over it, make the runs of the branches that it yields, in any process, and `add` their outcomes.
+    """All runs. Iterate over it, run the branches that it yields, in any process, and `add` their outcomes.
 
     Fields:
         explored: the number of complete runs.
@@ -592,7 +592,7 @@ class Schedule(Choices):
         return not history.exchanges(self.history, since)
 
     def _want(self, step: int, events: Sequence[Event]) -> None:
-        """Request a backtrack to the state before a step: a choice there that leads to the last event before that step."""
+        """Request a backtrack to the state before a step: a choice that leads to the last event without that step."""
         rest = [
             (number, event)
             for number, event in enumerate(events[step + 1 :], step + 1)

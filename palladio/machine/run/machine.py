@@ -33,7 +33,7 @@ class Machine:
         watch: called with each equation that a thread evaluates, its inputs and outputs; or None.
         zeros: whether uninitialised memory holds zeros.
         skip_floats: whether products of floats are skipped; the accumulator then holds infinities.
-        cores: the number of cores that share a grid, with private memory for its blocks; 0 for the order of the definition.
+        cores: the number of cores that share a grid, with private memory for its blocks; 0 for the definition's order.
         grid_seed: seed for the order of the indices along parallel axes of a grid, on cores.
         grid_recorder: called at each point of a grid on cores, with a token, the point, and the core; or None.
         explains: whether the report of a deadlock names the threads that could have ended each wait.

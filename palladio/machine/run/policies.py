@@ -1,4 +1,4 @@
-"""Schedules: the order of the steps of threads and of the completions of asynchronous operations. A name replays one."""
+"""Schedules: the order of the steps of threads and the completions of asynchronous operations. A name replays one."""
 
 from __future__ import annotations
 

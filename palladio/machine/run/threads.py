@@ -201,7 +201,7 @@ class Thread:
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
             counts the closed ones.
-        trail: the iteration of each loop around its position, innermost first: (the rest, the loop, its index), or None.
+        trail: the iteration of each loop that it is in, innermost first: (the rest, the loop, its index), or None.
         registers, asked: the registers of a lane that it has, and that it last requested; None before a request.
         warps: for each of its warps, the last thread that ran there, in a launch that has ended.
         ahead: of such a thread, for each barrier, the number of completions that it has observed beyond the warpgroup.
