@@ -24,7 +24,7 @@ ROUNDS, CALLS = 500, 30
 
 
 def imitated(patch: pytest.MonkeyPatch) -> Any:
-    """A card whose memory is all of the process'; the stand-in's driver."""
+    """Imitate a card that owns all memory of the process; returns the stand-in's driver."""
     card = fake()
     card.begin()
     strided = torch.empty_strided
@@ -43,7 +43,7 @@ def imitated(patch: pytest.MonkeyPatch) -> Any:
 
 
 def calls(found: Any) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name; the driver's own call alone comes first."""
+    """The timed calls, by name; the driver's call alone comes first."""
     x, y = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
     sizes, matrices = torch.tensor([64], dtype=torch.int32), y[None].contiguous()
     kept = jit(hopper.matmul).ahead(x, y)

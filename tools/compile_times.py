@@ -1,4 +1,4 @@
-"""`python -m tools.compile_times`: how long the kernels of `library.hopper` take from Python to machine code.
+"""`python -m tools.compile_times`: the time of the kernels of `library.hopper` from Python to machine code.
 
 Each kernel is compiled in a process of its own with an empty cache; then another one finds it on disk, by a key that it
 knows without tracing. Printed are milliseconds of the processor: for tracing, passes and lowering; for NVRTC; for the
@@ -28,11 +28,11 @@ SHAPES: dict[str, tuple[str, Sequence[tuple[int, ...]]]] = {
     "attention, 16k tokens": ("attention", [(16, 16384, 128)] * 3),
     "softmax, 8192 squared": ("softmax", [(8192, 8192)]),
 }
-"""The functions and the shapes of their bfloat16 operands; one axis alone are the sizes of groups."""
+"""The functions and the shapes of their bfloat16 operands; an operand with one axis has the sizes of groups."""
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-    """The milliseconds of the processor that an action takes, and its result."""
+    """The milliseconds of processor time of an action, and its result."""
     start = time.process_time()
     result = action()
     return (time.process_time() - start) * 1e3, result
@@ -62,7 +62,7 @@ def one(title: str) -> None:
 
 
 def processor() -> str:
-    """The processor, as the system calls it."""
+    """The processor's name in the system."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,4 +1,4 @@
-"""Draws what each function of the library computes, for docs/library.md: `python -m tools.library_pictures`.
+"""Draws the computation of each function of the library, for docs/library.md: `python -m tools.library_pictures`.
 
 A picture is a row of matrices. Each has its name, its two sizes and rectangles; rows of one group have one colour.
 """
@@ -19,7 +19,7 @@ class Matrix:
     """A matrix of a picture.
 
     Fields:
-        name, height, width: what stands beside it; the last two are its sizes' names.
+        name, height, width: its labels; the last two are the names of its sizes.
         size: its height and width in points.
         parts: rectangles in it, as (top, left, height, width, colour) in fractions of it.
         after: the sign that follows it.
@@ -34,18 +34,18 @@ class Matrix:
 
 
 def rows(*shares: float) -> tuple[tuple[float, float, float, float, str], ...]:
-    """Bands of rows, each of the next colour."""
+    """Bands of rows, in successive colours."""
     tops = [sum(shares[:n]) for n in range(len(shares))]
     return tuple((top, 0, share, 1, colour) for top, share, colour in zip(tops, shares, COLOURS))
 
 
 def columns(*shares: float) -> tuple[tuple[float, float, float, float, str], ...]:
-    """Bands of columns, each of the next colour."""
+    """Bands of columns, in successive colours."""
     return tuple((left, top, width, height, colour) for top, left, height, width, colour in rows(*shares))
 
 
 def halves(*pairs: tuple[int, int]) -> tuple[tuple[float, float, float, float, str], ...]:
-    """Rows of two colours each, which pairs of numbers name."""
+    """Rows of two colours each, given as pairs of colour numbers."""
     height = 1 / len(pairs)
     return tuple(
         (number * height, 0.5 * side, height, 0.5, COLOURS[colour])

@@ -1,4 +1,4 @@
-"""Small kernels for `tools.mutants`, one for each way in which threads and blocks order each other beside pipelines:
+"""Small kernels for `tools.mutants`, one for each synchronisation idiom of threads and blocks besides pipelines:
 atomics, flags, semaphores, locks, memory of the cluster, registers, reductions, meshes that run different programs.
 """
 
@@ -39,7 +39,7 @@ def _grid(blocks: int = BLOCKS) -> dict[str, Any]:
 
 
 def tickets() -> Callable[[], Any]:
-    """Each block sums its row, and takes a ticket; the one that has the last ticket adds up what all have left."""
+    """Each block sums its row and takes a ticket; the block with the last ticket adds up all sums."""
 
     def body(x: Ref, zero: Ref, total: Ref, sums: Ref, counts: Ref) -> None:
         block = pl.axis_index("block")
@@ -55,7 +55,7 @@ def tickets() -> Callable[[], Any]:
 
 
 def flags() -> Callable[[], Any]:
-    """Blocks raise flags after their rows; the last one waits for the flag of each other, one after the other."""
+    """Blocks raise flags after their rows; the last block waits for the flag of each other block in order."""
 
     def body(x: Ref, zero: Ref, total: Ref, rows: Ref, raised: Ref) -> None:
         block = pl.axis_index("block")
@@ -79,7 +79,7 @@ def flags() -> Callable[[], Any]:
 
 
 def chain() -> Callable[[], Any]:
-    """Each block copies what the block before has stored, adds its row, and hands the sum on by a semaphore."""
+    """Each block copies the sum that the previous block stored, adds its row, and signals the next by a semaphore."""
 
     def body(x: Ref, sums: Ref, shared: Ref, arrived: Ref, ready: Ref) -> None:
         block = pl.axis_index("block")
@@ -129,7 +129,7 @@ def locked() -> Callable[[], Any]:
 
 
 def exchanged() -> Callable[[], Any]:
-    """Blocks of a cluster pass rows round, each into the memory of the next one, and add up what comes."""
+    """Blocks of a cluster pass rows in a ring, each into the memory of the next block, and add up the received rows."""
 
     def body(x: Ref, out: Ref, rows: Ref, full: Ref, met: Ref) -> None:
         me = pl.axis_index("c")
@@ -153,7 +153,7 @@ def exchanged() -> Callable[[], Any]:
 
 
 def peers() -> Callable[[], Any]:
-    """Blocks of a cluster write and read each other's memory by ordinary accesses, and meet in between."""
+    """Blocks of a cluster write and read each other's memory by ordinary accesses, with a barrier in between."""
 
     def body(x: Ref, out: Ref, mine: Ref, theirs: Ref, met: Ref) -> None:
         me = pl.axis_index("c")
@@ -169,7 +169,7 @@ def peers() -> Callable[[], Any]:
 
 
 def registers() -> Callable[[], Any]:
-    """A warpgroup that copies gives registers back, which the two that compute wait for."""
+    """A copying warpgroup returns registers, for which the two computing ones wait."""
 
     def body(x: Ref, out: Ref, rows: Ref, full: Ref) -> None:
         group = pl.axis_index("group")
@@ -191,7 +191,7 @@ def registers() -> Callable[[], Any]:
 
 
 def reductions() -> Callable[[], Any]:
-    """One block stores zeros to which all add their rows by copies; the last one takes the sum."""
+    """One block stores zeros, to which all add their rows by copies; the last block reads the sum."""
 
     def body(x: Ref, out: Ref, total: Ref, shared: Ref, zeroed: Ref, added: Ref) -> None:
         block = pl.axis_index("block")
@@ -220,7 +220,7 @@ def reductions() -> Callable[[], Any]:
 
 
 def programs() -> Callable[[], Any]:
-    """`mpmd_map`: one program doubles rows and copies them, another adds them up; a slot is free when it was read."""
+    """`mpmd_map`: one program copies rows into slots, another adds them up; a slot is free after it has been read."""
     maker, taker = pl.CoreMesh("maker", 1), pl.CoreMesh("taker", 1)
     counter = pltpu.SemaphoreType.REGULAR
 
@@ -272,4 +272,4 @@ IDIOMS: dict[str, tuple[Callable[[], Callable[[], Any]], Array]] = {
     "reductions": (reductions, TOTAL + 1),
     "mpmd_map": (programs, TOTAL),
 }
-"""Each with its result in float64."""
+"""Each kernel with its result in float64."""

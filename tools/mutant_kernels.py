@@ -1,7 +1,7 @@
-"""The kernels that `tools.mutants` breaks: those of the library, and pipelines as their users write them.
+"""The kernels that `tools.mutants` breaks: those of the library, and pipelines as users write them.
 
 Inputs and configurations are small, and chosen so that every synchronising line runs: more steps than stages, several
-tiles for each block, ragged edges where a kernel has a path of its own for them.
+tiles for each block, ragged edges where a kernel has a separate path for them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kernel:
     Fields:
         run: makes the call.
         expected: its result in float64.
-        hasty: calls of the same kernel, each with a `delay_release` less, by the name of the input.
+        hasty: calls of the same kernel, each with one `delay_release` removed, by the name of the input.
     """
 
     name: str
@@ -52,7 +52,7 @@ def _wide(array: Array) -> Array:
 
 @cache
 def kernels() -> tuple[Kernel, ...]:
-    """All of them."""
+    """All kernels."""
     return (*_products(), *_grouped(), *_attention(), *_pipelines(), *_idioms())
 
 
@@ -96,7 +96,7 @@ def _attention() -> list[Kernel]:
     q, k, v = _halves(rng, 1, 32, 16), _halves(rng, 1, 36, 16), _halves(rng, 1, 36, 16)
     configs = {
         False: hopper.AttentionConfig(block_q=8, block_kv=8, stages=3),
-        # Several steps of each warpgroup are masked, and copies overwrite what the first of them has read.
+        # Several steps of each warpgroup are masked, and copies overwrite the operands of the first of them.
         True: hopper.AttentionConfig(block_q=16, block_kv=4, stages=3),
     }
 
@@ -152,7 +152,7 @@ def _multiply(_: Any, a_block: Ref, b_block: Ref, acc: Ref) -> Ref:
 
 
 def one_thread(delays: tuple[int, int]) -> Any:
-    """A product of which each thread block computes some columns, and writes them row by row in a second pipeline."""
+    """A product; each block computes some columns, and writes them row by row in a second pipeline."""
 
     def body(a: Ref, b: Ref, out: Ref) -> None:
         column = pl.axis_index("column")
@@ -183,7 +183,7 @@ def one_thread(delays: tuple[int, int]) -> Any:
 
 
 def several_threads(delays: tuple[int, int]) -> Any:
-    """The same product by two computing warpgroups, which take the halves of a tile, and one that copies."""
+    """The same product by two computing warpgroups, one for each half of a tile, and a copying one."""
 
     def body(a: Ref, b: Ref, out: Ref) -> None:
         column, group = pl.axis_index("column"), pl.axis_index("group")

@@ -22,15 +22,15 @@ from palladio.machine.check.findings import Finding
 from palladio.machine.run.policies import schedules
 
 SECONDS = 120.0
-"""Of the processor, for the search of one mutant."""
+"""Seconds of processor time for the search of one mutant."""
 
 SCHEDULES = 4
-"""Under which a mutant is checked and its repair verified; the repair is judged under those of the matrix."""
+"""The number of schedules that check a mutant and verify its repair; the matrix's schedules judge the repair."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: "equal", "other" or "none", the repair's text, and the processor's seconds."""
+    """The outcome for a mutant: "equal", "other" or "none", the repair's text, and the processor time in seconds."""
 
     kernel: str
     mutation: str
@@ -62,7 +62,7 @@ def restores(program: Program, values: Sequence[Any], wanted: Sequence[Any], cou
 def outcome(
     kernel: str, mutation: str, place: str, program: Program, values: Sequence[Any], wanted: Sequence[Any], count: int
 ) -> Outcome | None:
-    """Look for the repair of a mutant; None if a check finds no error in it."""
+    """Search for the repair of a mutant; None if a check finds no error in it."""
     report, call = broken(program, values)
     start, budget = time.process_time(), Budget(SECONDS, time.process_time)
     names = [policy.name for policy in schedules(SCHEDULES, 0)]
@@ -81,7 +81,7 @@ def outcome(
 def _best(
     errors: Sequence[Finding], call: Call, names: Sequence[str], known: Collection[Any], budget: Budget
 ) -> Repair | None:
-    """The repair of the first error that leaves no finding and keeps the results; else the first of all."""
+    """The first repair of an error that leaves no finding and keeps the results; else the one with the fewest left."""
     found: list[Repair] = []
     for error in errors:
         repair = repaired([call], error, names, known, budget)

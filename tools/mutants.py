@@ -51,11 +51,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a mutant does no harm.
+    """The reason why a mutant is harmless.
 
     Fields:
         kernel, what: patterns of the kernel's name and of `Mutant.what`.
-        most: how many mutants of one kernel it is the reason of, where a line stands in several places.
+        most: the most mutants of one kernel that it explains, if a line occurs several times.
     """
 
     kernel: str
@@ -126,10 +126,10 @@ REDUNDANT = "whatever it waits for, or should, has been waited for before"
 
 @dataclass
 class Recording:
-    """A kernel's program as the simulator gets it, its inputs, and what one run of it did.
+    """A kernel's program on the simulator, its inputs, and a record of one run.
 
     Fields:
-        result: of that run.
+        result: the result of that run.
         ran: the equations that ran and whose predicate held.
         late: the waits for groups that waited for more than earlier ones had.
     """
@@ -142,7 +142,7 @@ class Recording:
 
 
 def record(run: Callable[[], Any]) -> Recording:
-    """Run a kernel once, in turns, and note what it does."""
+    """Run a kernel once, round robin, and record it."""
     seen: list[Recording] = []
 
     def load(program: Program) -> Any:
@@ -165,7 +165,7 @@ def record(run: Callable[[], Any]) -> Recording:
 
 
 class _Notes(Timer):
-    """Notes the equations that run."""
+    """Records the equations that run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class _Notes(Timer):
         checker.products_awaited, checker.stores_awaited = products_awaited, stores_awaited
 
     def charge(self, thread: Any, eqn: Eqn) -> None:
-        """An equation has run; one whose predicate is false has not become the one that its thread is at."""
+        """An equation has run; one with a false predicate has not become its thread's current equation."""
         if eqn.op.name not in _PREDICATED or thread.eqn is eqn:
             self.ran.add(eqn)
         super().charge(thread, eqn)
@@ -203,17 +203,17 @@ _PREDICATED = ("barrier_arrive", "copy_smem_to_gmem")
 
 @dataclass
 class Verdict:
-    """What became of a mutant.
+    """The verdict on a mutant.
 
     Fields:
-        code: of what was found, None for nothing.
-        tried: how many schedules ran until then.
-        wrong: whether nothing was found and some schedule had another result than the kernel's.
-        otherwise: whether nothing was found, and a wrong index gives every schedule the same other result: the mutant
-            synchronises as it should and is another kernel.
-        explored, complete: of the exhaustive exploration of a survivor: how many schedules, and whether all.
-        late: whether something was found only in that.
-        reason: why it does no harm, for at most so many (`most`) of the same line, 0 for any number.
+        code: the code of the finding, None if there is none.
+        tried: the number of schedules up to it.
+        wrong: whether nothing was found and some schedule had a different result from the kernel's.
+        otherwise: whether nothing was found, and a wrong index gives every schedule the same different result: the
+            mutant synchronises correctly and is another kernel.
+        explored, complete: of the exhaustive exploration of a survivor: the number of schedules, and whether all ran.
+        late: whether only that exploration had a finding.
+        reason: why it is harmless, for at most `most` mutants of the same line, 0 for any number.
     """
 
     kernel: str
@@ -278,7 +278,7 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 def _reason(kernel: Kernel, recording: Recording, mutant: Mutant) -> tuple[str, int]:
-    """Why a mutant does no harm, nothing if that is not known, and for how many of the same line that holds."""
+    """The reason why a mutant is harmless, empty if unknown, and the number of mutants of the same line it explains."""
     if not mutant.sites:
         return UNUSED, 0
     if mutant.mutation in _LATER and not recording.late.intersection(mutant.sites):
@@ -295,7 +295,7 @@ _LATER = ("a wgmma wait left out", "a wait for stores left out", "one group more
 
 @cache
 def _prepared(number: int) -> tuple[Kernel, Recording, tuple[Mutant, ...]]:
-    """A kernel, what it did, and its mutants whose changed equations run."""
+    """A kernel, its recording, and its mutants whose changed equations run."""
     kernel = kernels()[number]
     recording = record(kernel.run)
     found = [
@@ -325,27 +325,27 @@ class Matrix:
 
     @property
     def alarms(self) -> list[Verdict]:
-        """Kernels as they stand in which something was found, or whose results are wrong."""
+        """Original kernels with a finding or wrong results."""
         return [each for each in self.originals if each.code is not None or each.wrong]
 
     @property
     def missed(self) -> list[Verdict]:
-        """Mutants with wrong results in which nothing was found, or nothing within the schedules of a check."""
+        """Mutants with wrong results and no finding, or no finding within the schedules of a check."""
         return [each for each in self.verdicts if each.wrong or each.late]
 
     @property
     def harmless(self) -> list[Verdict]:
-        """Mutants in which nothing was found, with right results in every schedule."""
+        """Mutants without a finding, with right results in every schedule."""
         return [each for each in self.verdicts if each.code is None and not each.wrong and not each.otherwise]
 
     @property
     def others(self) -> list[Verdict]:
-        """Mutants that synchronise as they should and compute something else."""
+        """Mutants that synchronise correctly and compute something else."""
         return [each for each in self.verdicts if each.otherwise]
 
     @property
     def unexplained(self) -> list[Verdict]:
-        """Those of them of which nobody knows why; or not of all, where there are more than a reason is for."""
+        """Harmless mutants without a reason, or more of a line than the reason explains."""
         many = Counter((each.kernel, each.mutation, each.what) for each in self.harmless)
         return [
             each
@@ -355,7 +355,7 @@ class Matrix:
 
 
 def _survey(number: int) -> tuple[int, list[str]]:
-    """How many mutants a kernel has, and which of its lines do not run."""
+    """The number of a kernel's mutants, and its lines that do not run."""
     kernel, recording, found = _prepared(number)
     return len(found), [f"{kernel.name}: {place(eqn)}" for eqn in unreached(recording)]
 
@@ -383,7 +383,7 @@ def _repaired(number: int, mutant: int, count: int) -> Outcome | None:
 def run_repairs(
     chosen: Sequence[int], console: Console, every: int, count: int = SCHEDULES, jobs: int | None = None
 ) -> list[Outcome]:
-    """Repair one of `every` mutants of these kernels, several at a time."""
+    """Repair one of `every` mutants of these kernels, in parallel."""
     workers = ProcessPoolExecutor(jobs or os.cpu_count())
     found: list[Outcome] = []
     with workers as pool, Progress(console=console, transient=True) as progress:
@@ -402,7 +402,7 @@ def run_repairs(
 
 
 def run_matrix(chosen: Sequence[int], console: Console, count: int = SCHEDULES, jobs: int | None = None) -> Matrix:
-    """Judge these kernels and every mutant of theirs, several at a time."""
+    """Judge these kernels and all their mutants, in parallel."""
     matrix = Matrix()
     workers = ProcessPoolExecutor(jobs or os.cpu_count())
     with workers as pool, Progress(console=console, transient=True) as progress:
@@ -455,7 +455,7 @@ def table(matrix: Matrix) -> str:
 
 
 def _survivors(harmless: Sequence[Verdict]) -> Iterator[str]:
-    """A line for those of one class, place and reason, with how many there are in each kernel."""
+    """A line for each class, place and reason, with the number of mutants in each kernel."""
     groups: dict[Any, Counter[str]] = defaultdict(Counter)
     for each in harmless:
         ran = f"all {each.explored}" if each.complete else f"{each.tried + each.explored}"

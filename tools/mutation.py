@@ -1,9 +1,9 @@
-"""The classes of mutation: what `tools.mutants` does to a kernel's program.
+"""The classes of mutation that `tools.mutants` applies to a kernel's program.
 
-Most change one equation: a wait, fence, arrival, signal or copy left out or done twice, a wait that lets more be in
-flight, an index of a barrier, stage or element moved on by one, an atomic made of ordinary accesses. The others change
-a reference wherever it is used: a barrier counts one arrival more or fewer; the slots of a ring share memory, or are
-one fewer than those who wait for them believe.
+Most change one equation: a wait, fence, arrival, signal or copy left out or done twice, a wait that leaves more in
+flight, an index of a barrier, stage or element increased by one, an atomic replaced by ordinary accesses. The others
+change all uses of a reference: a barrier counts one arrival more or fewer; the slots of a ring share memory, or there
+is one slot fewer than the kernel assumes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from palladio.types.types import BARRIER, SMEM, RefType
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel's program with one thing changed.
+    """A kernel's program with one change.
 
     Fields:
         mutation: the name of the class.
-        place: the line and operation, or the reference, that has changed.
-        what: the same by the text of the line, which stays when others move.
-        sites: the equations that have changed; if none of them runs, the mutant is the kernel itself.
+        place: the changed line and operation, or reference.
+        what: the same with the text of the line, which does not depend on line numbers.
+        sites: the changed equations; if none of them runs, the mutant is the kernel itself.
     """
 
     mutation: str
@@ -76,7 +76,7 @@ def _sources_only(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
 
 
 def _at_next(*names: str, position: int) -> Change:
-    """The first index of an input moved on by one, around the end: another barrier, another stage."""
+    """The first index of an input increased by one, modulo the extent: another barrier, another stage."""
 
     def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         if eqn.op.name not in names:
@@ -92,7 +92,7 @@ def _at_next(*names: str, position: int) -> Change:
 
 
 def _without_effect(*names: str) -> Change:
-    """Left out; its result is zeros."""
+    """The equation left out, with zeros for its result."""
 
     def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         if eqn.op.name in names:
@@ -138,7 +138,7 @@ def _ordinary(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
 
 def _overwriting(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
     if eqn.op.name in ("copy_smem_to_gmem", "async_store_smem") and eqn.params["reduction"] is not None:
-        yield (with_parts(eqn, eqn.inputs, {**eqn.params, "reduction": None}),)  # its effects are others
+        yield (with_parts(eqn, eqn.inputs, {**eqn.params, "reduction": None}),)  # its effects change
 
 
 def _more_registers(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
@@ -147,14 +147,14 @@ def _more_registers(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
 
 
 MANY_REGISTERS = 168
-"""The registers of a lane with three warpgroups: who asks for more waits for them."""
+"""The registers of a lane with three warpgroups; a request for more waits."""
 
 
 _SWAP: Any = object()
 
 
 def _later(*names: str) -> Change:
-    """Marked here, carried out by `_mutated`: the equation and the arrival after it change places."""
+    """Marks an equation for `_mutated`, which exchanges it with the arrival after it."""
 
     def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         if eqn.op.name in names:
@@ -214,7 +214,7 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     OTHER_OUT: ("copy_smem_to_gmem", "dma_start"),
 }
 WRONG_INDEX = (*_ELSEWHERE, OTHER_PEER)
-"""With a wrong index a kernel may synchronise as it should and compute something else, the same in every schedule."""
+"""Classes in which a kernel may synchronise correctly and compute something else, the same in every schedule."""
 ONE_MORE, ONE_FEWER = "a barrier that counts one more", "a barrier that counts one fewer"
 SHARED = "slots that share memory"
 FEWER_SLOTS, FEWER_BARRIERS, FEWER_BOTH = (
@@ -226,7 +226,7 @@ CLASSES = (*_BY_EQUATION, *WRONG_INDEX, ONE_MORE, ONE_FEWER, SHARED, FEWER_SLOTS
 
 
 def mutants(program: Program) -> Iterator[Mutant]:
-    """Every mutant of a program but those of `NO_DELAY`, which the author of a kernel makes."""
+    """Every mutant of a program, except those of `NO_DELAY`, which the author of a kernel writes."""
     for name, change in _BY_EQUATION.items():
         for found, eqn in _mutated(program, change):
             yield Mutant(name, place(eqn), _what(eqn), found, (eqn,))
@@ -269,7 +269,7 @@ def _mutated(program: Program, change: Change) -> Iterator[tuple[Program, Eqn]]:
 
 
 def _swapped(eqns: Sequence[Eqn], number: int) -> list[Eqn] | None:
-    """The equations with one of them after the next that synchronises, if that one arrives, in a branch or not."""
+    """The equations with one moved after the next synchronising one, if that is an arrival, possibly in a branch."""
     for other in range(number + 1, len(eqns)):
         if any(kind is EffectKind.SYNC for kind, _ in eqns[other].effects):
             inside = [eqn.op.name for part in subprograms(eqns[other]) for eqn in walk(part) if _synchronises(eqn)]
@@ -287,7 +287,7 @@ def _synchronises(eqn: Eqn) -> bool:
 
 
 def _moved(*names: str, written: frozenset[str]) -> Change:
-    """The first index of memory that the kernel writes, moved on by one, or by its size, round the end."""
+    """The first index of memory that the kernel writes, increased by one, or by its size, modulo the extent."""
 
     def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         if eqn.op.name not in names:
@@ -307,7 +307,7 @@ def _moved(*names: str, written: frozenset[str]) -> Change:
 
 
 def _other_peer(sizes: Mapping[str, int | None]) -> Change:
-    """The block of the cluster that a reference reaches, moved on by one, round the end."""
+    """The block of the cluster of a reference, increased by one, modulo the size."""
 
     def change(eqn: Eqn) -> Iterator[Sequence[Eqn]]:
         if not eqn.op.index_start:
@@ -360,7 +360,7 @@ def _recounted(program: Program, root: Var) -> Iterator[Mutant]:
 
 
 def _aliased(program: Program) -> Iterator[Mutant]:
-    """Buffers whose slots lie in one place, and rings with one slot less than their users believe."""
+    """Buffers whose slots share memory, and rings with one slot fewer than the kernel assumes."""
     buffers, barriers = list(slots_of(program, SMEM)), list(slots_of(program, BARRIER))
 
     def mutant(name: str, chosen: Sequence[Slots], count: int) -> Mutant:

@@ -31,11 +31,11 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("-m", "palladio", "doctor"),
     ("-m", "palladio", "explain", "data-race"),
 )
-"""What each environment runs, somewhere else than in the checkout."""
+"""The commands of each environment, run outside the checkout."""
 
 
 def build(folder: Path) -> Path:
-    """Build both in a folder; returns the wheel."""
+    """Build the sdist and the wheel in a folder; returns the wheel."""
     subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True, stdout=subprocess.DEVNULL)
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -45,7 +45,7 @@ def tried(python: str, wheel: Path, folder: Path) -> str:
     """The version of a Python in which the wheel was installed and runs.
 
     Raises:
-        CalledProcessError: it does not.
+        CalledProcessError: the installation or a command fails.
     """
     own = folder / "environment"
     shutil.rmtree(own, ignore_errors=True)
@@ -60,7 +60,7 @@ def tried(python: str, wheel: Path, folder: Path) -> str:
 
 
 def main(pythons: Sequence[str]) -> int:
-    """Returns the exit status: 1 if there is none of these Pythons."""
+    """Run the tool; the exit status is 1 if none of these Pythons is installed."""
     present = [found for found in map(shutil.which, pythons) if found]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -15,7 +15,7 @@ IMAGES = ROOT / "docs" / "images"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Draw the pictures of these pages, by default of all that have any."""
+    """Draw the pictures of these pages, by default of all pages with pictures."""
     sys.path.insert(0, str(ROOT))
     from tests.docs.test_snippets import PAGES, blocks
 

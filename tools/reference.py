@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code, docs/knobs.md and docs/ops.md: `python tools/reference.py`."""
+"""Writes the pages generated from the code, docs/knobs.md and docs/ops.md: `python tools/reference.py`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _effects(op: Op) -> str:
 
 
 def _part(sync: Sync) -> Iterator[str]:
-    """The part of an operation in what runs beside the program, in words."""
+    """The synchronisation of an operation, in words."""
     if sync.issues is not None:
         yield f"issues a {sync.issues.value}"
     if sync.commits is not None:
@@ -117,7 +117,7 @@ def _part(sync: Sync) -> Iterator[str]:
 
 
 def _dtypes(op: Op) -> str:
-    """The dtypes of an operation's arrays; nothing for one that takes and returns no data."""
+    """The dtypes of an operation's arrays; empty if it takes and returns no data."""
     takes_data = op.signature.operands or op.signature.rest or "dtype" in op.signature.params
     only_waits = op.sync is not None and op.sync.issues is None and not op.effects
     return op.dtypes if takes_data and not only_waits else ""
@@ -136,7 +136,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """The text as Markdown shows it in a table: stars are stars, but inside of backquotes they are so anyway."""
+    """The text escaped for a Markdown table; stars inside backquotes need no escape."""
     parts = text.replace("|", r"\|").split("`")
     return "`".join(part if number % 2 else part.replace("*", r"\*") for number, part in enumerate(parts))
 

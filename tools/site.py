@@ -1,8 +1,8 @@
 """Gathers the pages of the site in build/site-source: `python -m tools.site`; `make docs` then builds and tries it.
 
 The pages are those of docs, the README as the first one, and a page for each public module with every public name. A
-name that is defined by `def` or `class` is shown by mkdocstrings; one that is made otherwise, by what it is when
-Palladio runs: its signature and its documentation.
+name defined by `def` or `class` is documented by mkdocstrings; any other by its run-time value: its signature and its
+documentation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULES = (
     "palladio.interop.transformers",
 )
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "ADDING.md": "adding.md"}
-"""Pages that are not in docs, and what they are called on the site."""
+"""Pages outside docs, with their names on the site."""
 
 LINK = re.compile(r"\]\((?!https?:|#)(?P<target>[^)#\s]+)(?P<part>#[^)\s]*)?\)")
 
@@ -55,7 +55,7 @@ def gather(source: Path = SOURCE) -> list[Path]:
 
 
 def _relink(page: Path, origin: Path, source: Path) -> None:
-    """Let links lead to pages of the site; one to a file that is not on it becomes the file's name."""
+    """Rewrite links to pages of the site; a link to a file that is not on it becomes the file's name."""
 
     def moved(match: re.Match[str]) -> str:
         target = (origin.parent / match["target"]).resolve()
@@ -76,7 +76,7 @@ def _relink(page: Path, origin: Path, source: Path) -> None:
 
 
 def api_page(name: str) -> str:
-    """The page of a public module: what it is for, then its names."""
+    """The page of a public module: its docstring, then its names."""
     module = importlib.import_module(name)
     lines = [f"# {name}", "", inspect.cleandoc(module.__doc__ or ""), ""]
     refused = []
@@ -93,7 +93,7 @@ def api_page(name: str) -> str:
 
 
 def _entry(module: str, name: str, value: Any) -> list[str]:
-    """One name: by mkdocstrings where it finds a definition, else by what the value says of itself."""
+    """One name: by mkdocstrings if it finds a definition, else by the value's own documentation."""
     heading = f'## `{module}.{name}` {{: #{module}.{name} data-toc-label="{name}" }}'
     if inspect.ismodule(value):
         return [heading, "", *_prose(value.__doc__)]
@@ -109,14 +109,14 @@ def _entry(module: str, name: str, value: Any) -> list[str]:
 
 
 def _definition(value: Any) -> str | None:
-    """The dotted name of a `def` or `class` statement of Palladio's that a value comes from."""
+    """The dotted name of the `def` or `class` statement in Palladio that defines a value."""
     module, qualname = getattr(value, "__module__", None) or "", getattr(value, "__qualname__", None) or ""
     if not module.startswith("palladio") or not qualname.isidentifier():
         return None
     file = Path(sys.modules[module].__file__ or "")
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == qualname and node.col_offset == 0:
-            # A decorator may have made something else of it.
+            # A decorator may have replaced it.
             return f"{module}.{qualname}" if getattr(sys.modules[module], qualname, None) is value else None
     return None
 

@@ -1,4 +1,4 @@
-"""Prints how many lines each floor and package of Palladio has: `python tools/size.py`.
+"""Prints the number of lines of each floor and package of Palladio: `python tools/size.py`.
 
 A line counts when it holds code: empty lines, comments and docstrings are shown beside it, as prose.
 """
@@ -17,7 +17,7 @@ from tests.architecture.test_floors import FLOORS
 
 
 def code_lines(module: Module) -> int:
-    """The lines that hold a statement or a part of one, docstrings left out."""
+    """The number of lines with a statement or a part of one, without docstrings."""
     lines: set[int] = set()
     for node in ast.walk(module.tree):
         if isinstance(node, ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias):

@@ -30,9 +30,9 @@ class _Entry(Generic[T]):
 class PreparedCache(Generic[T]):
     """The most recently used prepared calls.
 
-    It has no lock: its changes of dictionaries are single atomic steps, and any other code may run between two.
+    It has no lock: its changes of dictionaries are single atomic steps, and other code may run between two of them.
 
-    `prepared` counts how often something was prepared, for those who want to know that nothing was.
+    `prepared` counts the preparations, for callers that check for reuse.
     """
 
     def __init__(self, capacity: int = 1024) -> None:

@@ -52,8 +52,8 @@ class Stored(Protocol):
 @dataclass(frozen=True)
 class Executor:
     """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function
-    of values. The values of an executor with `on_card` may be arrays in the memory of a GPU. `stored` finds a program by
-    everything that it depends on and the types of its operands, if the executor stores programs.
+    of values. The values of an executor with `on_card` may be arrays in the memory of a GPU. `stored` finds a program
+    by everything that it depends on and the types of its operands, if the executor stores programs.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Executor:
             tree, root: for the name of a leaf in an error.
 
         Raises:
-            PalladioTypeError, PalladioValueError: not an array, of an unsupported dtype, or not in the executor's memory.
+            PalladioTypeError, PalladioValueError: not an array, an unsupported dtype, or not in the executor's memory.
         """
         return (all_on_card if self.on_card else all_to_numpy)(leaves, tree, root)
 

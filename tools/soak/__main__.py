@@ -28,7 +28,7 @@ PARTS: dict[str, Part] = {
 }
 
 PATIENCE_S = 60.0
-"""How long a part may take beyond its time before it counts as hung."""
+"""The time beyond its limit after which a part counts as hung."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def _here(name: str, seconds: float, rounds: float, seed: int) -> int:
 
 
 def _apart(name: str, seconds: float, rounds: float, seed: int) -> tuple[Counts, list[str]]:
-    """The counts of a part and what it has to say, from a process of its own."""
+    """The counts and notes of a part, run in a separate process."""
     limits = f"--seconds={seconds}", f"--rounds={rounds}", f"--seed={seed}"
     command = [sys.executable, "-m", "tools.soak", "--here", name, *limits]
     try:

@@ -1,4 +1,4 @@
-"""Inputs that another thread changes while kernels read them: indices, among them wild ones."""
+"""Inputs that another thread changes while kernels read them: indices, including out-of-bounds ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def calls() -> dict[str, Any]:
 
 
 def changes(soak: Soak) -> None:
-    """What is computed then is not defined; but nothing is written outside of the output, and nothing crashes."""
+    """The results are undefined, but nothing is written outside the output, and nothing crashes."""
     indices, x = np.zeros(SIZE, np.int32), np.arange(SIZE, dtype=np.float32)
     seed, ended = int(soak.rng.integers(1 << 31)), threading.Event()
 

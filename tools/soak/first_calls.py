@@ -16,14 +16,14 @@ from tools.soak.interrupts import interrupted
 from tools.soak.subjects import Subject
 
 LONGEST_S = 0.05
-"""About how long a first call takes."""
+"""The approximate duration of a first call."""
 
 PATIENCE_S = 30.0
-"""After how long a first call in another thread counts as hung."""
+"""The time after which a first call in another thread counts as hung."""
 
 
 def first_calls(soak: Soak) -> None:
-    """Interrupt the first call of a kernel, then repeat it, and let another thread have its own first call."""
+    """Interrupt the first call of a kernel, then repeat it, and make the first call of another kernel in a thread."""
     os.environ["PALLADIO_CACHE"] = "0"
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     for number in soak.rounds():
@@ -41,7 +41,7 @@ def first_calls(soak: Soak) -> None:
 
 
 def _new(number: int) -> Subject:
-    """A kernel that no other round has."""
+    """A kernel that is unique to a round."""
 
     def kernel(x: Any, o: Any) -> None:
         o[...] = x[...] + number

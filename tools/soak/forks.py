@@ -1,4 +1,4 @@
-"""Forks at random moments: by the handler of a signal in the middle of a call, and beside threads that call kernels."""
+"""Forks at random moments: by a signal handler in the middle of a call, while other threads call kernels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tools.soak.frame import Soak
 from tools.soak.subjects import Subject, subjects
 
 CHILD_S = 30
-"""After how many seconds a child counts as hung."""
+"""The time in seconds after which a child counts as hung."""
 
 
 def forks(soak: Soak) -> None:
     """Fork while this thread and another one call kernels; the child calls kernels, and both check their results."""
     os.environ["PALLADIO_NUM_THREADS"] = "3"
-    warnings.simplefilter("ignore", DeprecationWarning)  # of Python, where a process with threads forks
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python's, for a fork of a process with threads
     with pl.executor("cpu"):
         found = subjects(soak.rng)
     ended = threading.Event()

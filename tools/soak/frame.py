@@ -16,9 +16,9 @@ class Counts:
     """Numbers of one part.
 
     Fields:
-        calls: calls of kernels, those that were interrupted too.
+        calls: calls of kernels, including interrupted ones.
         interrupts: interrupts that a call raised.
-        faults: exceptions that should not be there, processes that crashed or hung.
+        faults: unexpected exceptions, and processes that crashed or hung.
         wrong: results that differ.
     """
 
@@ -37,10 +37,10 @@ class Soak:
     """One part while it runs.
 
     Fields:
-        seconds: for how long, at most.
-        most: how many rounds, at most.
-        rng: makes every random choice, so that a seed gives the same ones again.
-        notes: what went wrong, the first times.
+        seconds: the time limit.
+        most: the maximum number of rounds.
+        rng: makes every random choice, so that a seed reproduces them.
+        notes: descriptions of the first failures.
     """
 
     seconds: float
@@ -53,14 +53,14 @@ class Soak:
         self.end = time.monotonic() + self.seconds
 
     def rounds(self) -> Iterator[int]:
-        """Numbers of rounds until there were enough, or the time is over."""
+        """The numbers of rounds, until the maximum or the time limit."""
         number = 0
         while number < self.most and time.monotonic() < self.end:
             yield number
             number += 1
 
     def check(self, subject: str, found: Any, expected: Any) -> None:
-        """Count a call with its result, which has to have the same bits."""
+        """Count a call, and check that its result is bitwise equal."""
         self.counts.calls += 1
         found, expected = np.asarray(found), np.asarray(expected)
         if found.dtype != expected.dtype or found.shape != expected.shape or found.tobytes() != expected.tobytes():
@@ -68,7 +68,7 @@ class Soak:
             self.note(f"{subject}: {np.sum(found != expected)} of {expected.size} elements differ")
 
     def near(self, subject: str, found: Any, expected: Any, tolerance: float) -> None:
-        """Count a call with its result, of which the relative error norm has a bound."""
+        """Count a call, and check the relative error norm of its result."""
         self.counts.calls += 1
         found, expected = np.asarray(found), np.asarray(expected)
         error = np.linalg.norm(found.astype(np.float64) - expected) if found.shape == expected.shape else np.inf
@@ -77,13 +77,13 @@ class Soak:
             self.note(f"{subject}: an error of {error / np.linalg.norm(expected)}, at most {tolerance} is expected")
 
     def note(self, text: str) -> None:
-        """Remember what went wrong."""
+        """Record a failure."""
         if len(self.notes) < 10:
             self.notes.append(text)
 
     @contextmanager
     def faults(self, subject: str) -> Iterator[None]:
-        """Count an exception that the block lets out."""
+        """Count an exception that the block raises."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Signal handlers that call kernels at random moments of other calls, and of the compilation of others."""
+"""Signal handlers that call kernels at random moments of other calls and compilations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tools.soak.frame import Soak
 from tools.soak.subjects import subjects
 
 NEW_EVERY = 20
-"""Every so many rounds the call that is disturbed is one of a new kernel."""
+"""The period, in rounds, of calls of a new kernel."""
 
 DEPTH = 3
-"""Handlers within each other, at most: on a slow machine the next signal comes before the first one is handled."""
+"""The maximum nesting of handlers: on a slow machine the next signal arrives before the first one is handled."""
 
 
 def handlers(soak: Soak) -> None:
-    """Call kernels, now and then one that has to be compiled, with a handler that calls others meanwhile."""
+    """Call kernels, sometimes a new one that must be compiled, with a handler that calls others meanwhile."""
     os.environ["PALLADIO_NUM_THREADS"] = "3"
     os.environ["PALLADIO_CACHE"] = "0"
     with pl.executor("cpu"):
@@ -53,7 +53,7 @@ def handlers(soak: Soak) -> None:
 
 
 def _compile(soak: Soak, number: int) -> None:
-    """Call a kernel that no other round has."""
+    """Call a kernel that is unique to a round."""
 
     def kernel(x: Any, o: Any) -> None:
         o[...] = x[...] + number

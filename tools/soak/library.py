@@ -15,17 +15,17 @@ from tests.library.references import FLOATS, TOLERANCE, gmm_reference, tgmm_refe
 from tools.soak.frame import Soak
 
 CALLS = 20
-"""Calls of each round: of one function with arrays of the same shapes and dtypes, which is compiled once."""
+"""Calls in each round, of one function with arrays of equal shapes and dtypes, which is compiled once."""
 
 Array = np.ndarray[Any, Any]
 Case = tuple[Callable[..., Any], Callable[..., Array], Callable[[], tuple[Array, ...]]]
-"""A function that takes arrays and `tiles`, its reference in float64, and what makes the arrays."""
+"""A function that takes arrays and `tiles`, its reference in float64, and a function that makes the arrays."""
 
 
 def library(soak: Soak) -> None:
     """Each round, some calls of one function with the same shapes, each on one thread and on several.
 
-    Both have the same bits if the tiles are the same: where none are given, the library chooses them by the number of
+    Both are bitwise equal if the tiles are the same: if none are given, the library chooses them by the number of
     threads, and other tiles may round differently.
     """
     choices = (_matmul, _softmax, _attention, _gmm, _tgmm)
@@ -54,12 +54,12 @@ def _call(soak: Soak, name: str, function: partial[Any], reference: Any, argumen
 
 
 def _normal(rng: np.random.Generator, dtype: Any, *shape: int) -> Array:
-    """Random normal numbers, times a power of two; float16 holds sums of some hundred of their products."""
+    """Random normal numbers, times a power of two; float16 can hold sums of some hundred of their products."""
     return (rng.standard_normal(shape) * 2.0 ** rng.integers(-3, 4)).astype(dtype)
 
 
 def _size(rng: np.random.Generator, most: int) -> int:
-    """A size: as many small ones as large ones."""
+    """A random size, log-uniform."""
     return int(2 ** rng.uniform(0, np.log2(most)))
 
 
@@ -108,7 +108,7 @@ def _attention(rng: np.random.Generator, dtype: Any) -> Case:
 
 
 def _groups(rng: np.random.Generator, m: int, groups: int) -> Array:
-    """Sizes of groups, some of them empty, of at most m rows together."""
+    """Sizes of groups, some of them empty, with at most m rows in total."""
     ends = np.sort(rng.integers(0, m + 1, groups))
     return np.diff(ends, prepend=0).astype(np.int32)
 

@@ -12,4 +12,4 @@ def products(soak: Soak) -> None:
         case = random_case(soak.rng)
         with soak.faults(repr(case)):
             found, expected = case.run(case.draw(soak.rng))
-            soak.check(repr(case), found + 0, expected + 0)  # no zero is negative then
+            soak.check(repr(case), found + 0, expected + 0)  # turns -0 into +0

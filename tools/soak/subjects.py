@@ -1,4 +1,4 @@
-"""Kernels whose results are known, for the parts of the soak that are about how they are called."""
+"""Kernels with known results, for the parts of the soak that test calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARALLEL = pl.CompilerParams(dimension_semantics=["parallel"])
 
 @dataclass(frozen=True)
 class Subject:
-    """A call and its result. `call` takes the keyword `out` where `writes` says so."""
+    """A call and its result. `call` takes the keyword `out` if `writes` is set."""
 
     name: str
     call: Callable[..., Any]
@@ -35,7 +35,7 @@ def rows(kernel: Callable[..., None], shape: tuple[int, int], block: int) -> Any
 
 
 def polynomial(steps: int) -> Callable[..., None]:
-    """A kernel of elements that takes a while."""
+    """An element-wise kernel that takes a while."""
 
     def kernel(x: Any, o: Any) -> None:
         o[...] = pl.fori_loop(0, steps, lambda _, value: value * 0.5 + 1.0, x[...])
@@ -44,7 +44,7 @@ def polynomial(steps: int) -> Callable[..., None]:
 
 
 def checked(x: Any, o: Any) -> None:
-    """A kernel that asks Python in each step."""
+    """A kernel that calls Python in each step."""
     with pl.enable_debug_checks():
         pl.debug_check(x[0, 0] < 1e9, "too large")
     o[...] = x[...] * 2.0

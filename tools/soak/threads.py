@@ -1,4 +1,4 @@
-"""Calls from many threads, with more or fewer workers and cores each time, and a system that refuses threads."""
+"""Calls from many threads, with varying numbers of workers and cores, and a system that refuses threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _calls(soak: Soak, found: list[Subject], seed: int) -> None:
 
 @contextmanager
 def refused(whether: bool) -> Iterator[None]:
-    """A new pool, for which the system gives one thread, and then no more."""
+    """A new pool, for which the system starts one thread and refuses more."""
     if not whether:
         yield
         return
@@ -60,7 +60,7 @@ def refused(whether: bool) -> Iterator[None]:
             raise RuntimeError("can't start new thread")
         return start(*arguments)
 
-    workers._begin_anew()  # the threads of the old pool wait for ever
+    workers._begin_anew()  # the workers of the old pool wait forever
     _thread.start_new_thread = limited
     try:
         yield
@@ -70,7 +70,7 @@ def refused(whether: bool) -> Iterator[None]:
 
 @contextmanager
 def narrowed(cores: set[int], whether: bool) -> Iterator[None]:
-    """Only one of the cores may be used."""
+    """Restrict the process to one of the cores."""
     if not whether or len(cores) < 2:
         yield
         return

@@ -39,7 +39,7 @@ class Report:
     call: Callable[[], Any] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state of a copy: the findings without the call, which the timeline needs and which stays in its process."""
+        """The state of a copy: the findings without the call, which the timeline needs and which is not pickled."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"call": None}
 
     @cached_property

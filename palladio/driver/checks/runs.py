@@ -49,7 +49,7 @@ def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str
 
 
 def places_of(fn: Callable[..., Any]) -> Places:
-    """A worker's cached `Places` for a function, as long as the function lives. Workers may be threads with own caches."""
+    """A worker's cached `Places` for a function, as long as the function lives; OS threads have separate caches."""
     kept = _workers.__dict__.setdefault("places", WeakKeyDictionary())
     try:
         return kept.setdefault(fn, Places())  # type: ignore[no-any-return]

@@ -178,7 +178,7 @@ _ALWAYS = frozenset((object(),))
 
 
 class _Unclean(BaseException):
-    """A run has a finding that a repair may not have. Not an `Exception`, so handlers of errors in the run ignore it."""
+    """A run has a finding that a repair may not have. Not an `Exception`, so error handlers in the run ignore it."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__()
