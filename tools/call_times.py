@@ -1,9 +1,9 @@
 """`python -m tools.call_times`: microseconds from a call in Python to the driver, without a GPU.
 
-The driver is the stand-in of the tests, tensors are PyTorch's in host memory that say they are on a card, and nothing
+The driver is the stand-in of the tests, tensors are PyTorch's in host memory that claim to be on a card, and nothing
 runs. The time is that of Palladio, of PyTorch's allocation of the result (of host memory, not by its allocator for
-CUDA), and of the stand-in, which is printed apart. Calls are interleaved in rounds so short
-that other work on the machine leaves some of them alone; the shortest round counts.
+CUDA), and of the stand-in, which is also printed separately. Calls are interleaved in rounds so short that other work
+on the machine does not disturb some of them; the shortest round counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m tools.compile_times`: the time of the kernels of `library.hopper` from Python to machine code.
 
-Each kernel is compiled in a process of its own with an empty cache; then another one finds it on disk, by a key that it
-knows without tracing. Printed are milliseconds of the processor: for tracing, passes and lowering; for NVRTC; for the
-look at the package's sources, which each process takes once; and for the kernel from disk. No GPU is needed.
+Each kernel is compiled in a separate process with an empty cache; then another one finds it on disk, by a key that does
+not need tracing. The columns are milliseconds of processor time: for tracing, passes and lowering; for NVRTC; for the
+scan of the package's sources, once for each process; and for the kernel from disk. No GPU is needed.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ THREADS = "4"
 
 
 def interrupts(soak: Soak) -> None:
-    """Interrupt a call at a random moment, then check the next one, and that no worker still writes the first's array."""
+    """Interrupt a call at a random moment, then check the next one, and that no worker still writes the first array."""
     os.environ["PALLADIO_NUM_THREADS"] = THREADS
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # raises KeyboardInterrupt, as Ctrl-C does
     with pl.executor("cpu"):

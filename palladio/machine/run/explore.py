@@ -99,7 +99,7 @@ class SlotHistory:
         past: the steps before the last completion.
         ahead: the further steps before the next one.
         last, arrived: the arrivals of the last complete phase, and of the current one.
-        looked: the observations of the last completion.
+        looked: the observations since the last completion.
     """
 
     def __init__(self, slot: BarrierSlot) -> None:
