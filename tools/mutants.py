@@ -1,9 +1,9 @@
 """`python -m tools.mutants`: break each concurrent kernel in every way of the mutation classes; what says the checker?
 
 A mutant is a kernel's program with one thing changed (`tools.mutation`). Each runs under up to `SCHEDULES` schedules
-until something is found. One in which nothing is found must have the kernel's own results, bit by bit, in all of them
-and in `EXPLORED` more of an exhaustive exploration, and a reason why the change does no harm: one that follows from how
-the kernel ran, or one that stands in `REASONS`. With --write the table in docs/checking.md is renewed.
+until something is found. A mutant without a finding must have the kernel's own results, bit by bit, in all of them and
+in `EXPLORED` more of an exhaustive exploration, and a reason why the change is harmless: one that follows from the
+kernel's run, or one listed in `REASONS`. With --write the table in docs/checking.md is updated.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.base.locations import Location
 
 LEVELS = ("error", "warning", "hint")
-"""The severity of a finding: wrong on the hardware; probably not meant; harmless there as the kernel stands."""
+"""The severity of a finding: wrong on the hardware; probably unintended; harmless there in the present kernel."""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
 """Induction over the steps of a ring: extends the verdict on a few sizes to every larger one.
 
-One schedule is followed, in which threads take turns. For each step of the machine its events (accesses, arrivals,
-waits, copies, products) are recorded, and the state after it that determines the rest: phases of barriers relative to
-their waiting threads, async ops in flight, and the part of each clock about accesses that a later one can conflict
-with. Neither contains step numbers.
+The schedule is fixed: threads take turns. For each step of the machine its events (accesses, arrivals, waits, copies,
+products) are recorded, and the state after it that determines the rest: phases of barriers relative to their waiting
+threads, async ops in flight, and the part of each clock about accesses with which a later one can conflict. Neither
+contains step numbers.
 
 Let the steps of size k + p be those of size k with some parts repeated once more, and let the state before and after
-each repetition be equal. Then the run of k + 2p goes through those states too, and from each of them on as the run of
-k + p does from the first: it has the same findings, none; and so on for every n. That holds of every other schedule as
-well if each arrival of a phase happens after all those of the previous phase: then no schedule can count an arrival
-towards another phase, so all have the same order, and races and deadlocks are those of the order.
+each repetition be equal. Then the run of k + 2p reaches those states too, and continues from each of them as the run of
+k + p does from the first: it has no findings either, and by induction for every n. The same holds for every other
+schedule if each arrival of a phase happens after all those of the previous phase: then no schedule can count an arrival
+towards another phase, so all have the same order, which determines races and deadlocks.
 
-That larger sizes continue the pattern follows from the numbers that decide what threads do, such as bounds of loops and
+That larger sizes continue the pattern follows from the numbers that control threads, e.g. bounds of loops and
 indices: they must be linear in the size and the rounds, see `values`. It assumes that the function makes the
 corresponding kernel for each size: see docs/checking.md.
 """
