@@ -169,7 +169,7 @@ class TimelineData:
         return rows
 
     def text(self, width: int = 100) -> str:
-        """The picture as text: a row for each lane, a letter for each kind; `width` columns, or more for long labels."""
+        """The picture as text: a row for each lane, a letter for each kind; `width` columns, more for long labels."""
         if not self.spans:
             return f"nothing ran ({MODELLED})"
         labels = max(len(lane.label) for lane in self.lanes) + 2
