@@ -1,10 +1,10 @@
-"""Kernel files that import JAX, run as they stand: `jax` is answered by Palladio.
+"""Run kernel files that import JAX unchanged: Palladio provides `jax`.
 
     with palladio.compat.jax():
         import my_pallas_kernels
 
 JAX need not be installed. `palladio run --as-jax FILE.py` does the same for a script, `palladio check --as-jax` for a
-check. A name that is not there is an error at the line that uses it, not at its import.
+check. A missing name is an error at the line that uses it, not at its import.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["jax"]
 
 
 def install() -> Callable[[], None]:
-    """Answer imports of JAX by Palladio from here on; returns a function that ends it."""
+    """Serve imports of JAX from Palladio from here on; returns a function that ends this."""
     finder = Finder()
     real = swapped_out()
     sys.meta_path.insert(0, finder)
@@ -36,8 +36,8 @@ def install() -> Callable[[], None]:
 def jax() -> Iterator[None]:
     """A block of code in which `import jax` and imports of its modules give Palladio's names.
 
-    What was imported inside keeps them afterwards. An installed JAX, imported before, is back after the block; a
-    function that imports JAX when it is called gets what stands there then. `jax.config.update("jax_enable_x64", True)`
+    Modules imported inside keep them afterwards. An installed JAX, imported before, is restored after the block; a
+    function that imports JAX when it is called gets the one in effect then. `jax.config.update("jax_enable_x64", True)`
     holds for the process.
     """
     restore = install()

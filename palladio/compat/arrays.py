@@ -1,7 +1,7 @@
 """`jax.Array` outside of kernels: a NumPy array with JAX's methods, promotion and immutability.
 
-JAX has 32 bits by default: a NumPy array of 64 that goes into one of its functions arrives as one of 32. So it does
-here, until `jax.config.update("jax_enable_x64", True)`.
+JAX uses 32 bits by default: its functions convert 64-bit NumPy arrays to 32 bits. So do these, until
+`jax.config.update("jax_enable_x64", True)`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Array(np.ndarray, metaclass=_Kind):
         return (self[n] for n in range(len(self)))
 
     def __array_function__(self, function: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
-        """A function of NumPy takes it as an array of NumPy, and returns one."""
+        """NumPy functions take it as a NumPy array, and return one."""
         args, kwargs = tree.map(plain, (args, kwargs))
         return function(*args, **kwargs)
 
@@ -127,7 +127,7 @@ class _HostAt(At):
 
 
 def _indices(key: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any, int]]:
-    """The integers and the arrays of them in an index: the place of each in it, itself, and the extent of its axis."""
+    """The integers and integer arrays of an index: position in the index, value, and extent of the axis of each."""
     entries = key if isinstance(key, tuple) else (key,)
     taken = sum(each is not None and each is not ... for each in entries)
     axis = 0
@@ -140,7 +140,7 @@ def _indices(key: Any, shape: tuple[int, ...]) -> Iterator[tuple[int, Any, int]]
 
 
 def _moved_inside(key: Any, shape: tuple[int, ...]) -> Any:
-    """An index whose integers name elements that there are: those outside become the nearest."""
+    """An index clamped to the array: integers outside become the nearest inside."""
     entries = list(key) if isinstance(key, tuple) else [key]
     for n, each, extent in _indices(key, shape):
         wide = np.asarray(each, np.int64)  # a narrow dtype need not have the extent
@@ -149,7 +149,7 @@ def _moved_inside(key: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _positions(key: Any) -> Any:
-    """An index with the positions of each mask's true elements in its place: here they are known."""
+    """An index with each mask replaced by the positions of its true elements, which are known here."""
     found: list[Any] = []
     for each in key if isinstance(key, tuple) else (key,):
         mask = isinstance(each, (np.ndarray, list)) and np.asarray(each).dtype == bool
@@ -164,7 +164,7 @@ class _HostUpdate(Update):
 
 
 class _Outside(_HostUpdate):
-    """`x.at[index]` of elements that there are not: nothing changes."""
+    """`x.at[index]` for elements outside of the array: updates change nothing."""
 
     def _combined(self, kind: str, values: Any, mode: str | None, array: Any = None) -> Any:
         if mode == "clip":

@@ -1,4 +1,4 @@
-"""`jax.experimental.checkify`: a failed check of a function is a value, which the caller throws when it wants to."""
+"""`jax.experimental.checkify`: a failed check of a function is a value that the caller may throw."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def check_error(error: Error) -> None:
 def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
     """A check of the function under `checkify`: it fails where `pred`, a scalar bool, is false.
 
-    The message is formatted with the values given, unless one of them is traced: then it is shown as it is written.
+    The message is formatted with the given values, unless one of them is traced: then it is shown unformatted.
 
     Raises:
         PalladioValueError: a traced condition outside of a function under `checkify`.
-        PalladioError: a known one that is false there.
+        PalladioError: a known condition that is false there.
     """
     collecting = collected_checks.get()
     if collecting is False or (collecting is None and debug):
@@ -80,20 +80,20 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """A check that is left out of functions that are not under `checkify`."""
+    """A check that is omitted in functions that are not under `checkify`."""
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
 def checkify(fun: Callable[..., Any], errors: Any = user_checks) -> Callable[..., tuple[Error, Any]]:
     """A function that returns the error of `fun`'s checks beside its result.
 
-    Where a check fails, `fun` runs a second time without any, for its result.
+    Where a check fails, `fun` runs a second time without checks, for its result.
 
     Args:
-        errors: `user_checks`, which alone there are.
+        errors: `user_checks`, the only kind.
 
     Raises:
-        PalladioNotImplementedError: others.
+        PalladioNotImplementedError: for other kinds.
     """
     if errors != user_checks:
         with at_call():

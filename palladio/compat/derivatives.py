@@ -24,14 +24,14 @@ Rule = Callable[[Eqn, Sequence[Any], Any, Any], Sequence[Any]]
 
 
 def fitted(gradient: Any, type: ArrayType) -> Any:
-    """A gradient in the shape and the dtype of what it is the gradient of."""
+    """A gradient in the shape and the dtype of the value that it belongs to."""
     if gradient.shape != type.shape:
         gradient = jnp.sum(gradient)
     return gradient.astype(type.dtype)
 
 
 def _slope(derivative: Callable[[Any, Any], Any]) -> Rule:
-    """The rule of an operation on each element, of its derivative as a function of the element and the result."""
+    """The rule of an elementwise operation, from its derivative as a function of the element and the result."""
     return lambda eqn, inputs, out, g: [g * derivative(inputs[0], out)]
 
 
@@ -41,7 +41,7 @@ def _none(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
 
 
 def _extremum(wins: Callable[[Any, Any], Any]) -> Rule:
-    """The rule of the greater or lesser of two: it gets the gradient, and two equal ones share it."""
+    """The rule of the greater or lesser of two: that operand gets the gradient, and two equal ones share it."""
 
     def rule(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
         x, y = inputs
@@ -145,7 +145,7 @@ def _dot(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
         over = tuple(range(first, first + len(free[other])))
         dims = ((over, free[other]), (tuple(range(batch)), eqn.batch[other]))
         product = lax.dot_general(g, inputs[other], dims, preferred_element_type=eqn.inputs[mine].type.dtype)
-        # The product's axes: batch, own free ones, then the contracted ones as they lie in the other factor.
+        # The product's axes: batch, own free ones, then the contracted ones in the other factor's order.
         contracted = dict(zip(eqn.contracting[other], eqn.contracting[mine], strict=True))
         places = (*eqn.batch[mine], *free[mine], *(contracted[axis] for axis in sorted(contracted)))
         sides.append(jnp.transpose(product, tuple(np.argsort(places).tolist())))
@@ -153,7 +153,7 @@ def _dot(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
 
 
 def _free(eqn: Eqn, side: int) -> tuple[int, ...]:
-    """The axes of a factor that are neither added up nor of the batch."""
+    """The free axes of a factor: neither contracted nor batch axes."""
     taken = (*eqn.contracting[side], *eqn.batch[side])
     return tuple(axis for axis in range(len(eqn.inputs[side].type.shape)) if axis not in taken)
 
@@ -206,4 +206,4 @@ RULES: dict[str, Rule] = {
     "tanh": _slope(lambda x, out: 1 - out * out),
     "transpose": _transpose,
 }
-"""Operation -> its rule. Those of comparisons, integers and bits have no gradient to hand on and are never asked."""
+"""Operation -> its rule. Comparisons and operations on integers and bits propagate no gradient: never looked up."""

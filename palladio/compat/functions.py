@@ -1,4 +1,4 @@
-"""The functions of `jax` itself: staging, devices, configuration and what has no effect here."""
+"""The functions of `jax` itself: staging, devices, configuration, and functions without effect here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __version_info__ = (0, 12, 0)
 
 
 class ShapeDtypeStruct(types.ShapeDtypeStruct):
-    """A shape and a dtype, of 32 bits where 64 are off."""
+    """A shape and a dtype, with 32 bits if 64-bit dtypes are off."""
 
     def __init__(self, shape: Any, dtype: Any, **options: Any) -> None:
         super().__init__(shape, narrow_dtype(dtype), **options)
@@ -43,7 +43,7 @@ class ShapeDtypeStruct(types.ShapeDtypeStruct):
 def kernel_maker(maker: Callable[..., Any]) -> Callable[..., Any]:
     """`pallas_call`, `shard_map` and their kin: the functions that they make take and return arrays of JAX.
 
-    They may also be decorators with arguments, which make a function of a function.
+    They may also be decorators with arguments, which take a function and return one.
     """
 
     @functools.wraps(maker)
@@ -86,7 +86,7 @@ def jit(
                     "a staged function runs on one device", argument=name, got=repr(value)
                 )
     if (within := getattr(fun, "within", None)) is not None:
-        # Under checkify a check that fails raises, so what is staged is the function that is checked.
+        # Under checkify a failed check raises, so the function under it is staged, not the checked one.
         return within(functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames, **hints))
     if getattr(fun, "takes_spread", False):
         return fun  # the partition of its arrays is not part of a staged program
@@ -101,7 +101,7 @@ def jit(
 class Lowered:
     """A staged function, traced for arguments: errors that need no values are found here.
 
-    It stands for JAX's `Traced`, `Lowered` and `Compiled`. A kernel is compiled when it first runs.
+    It takes the place of JAX's `Traced`, `Lowered` and `Compiled`. A kernel is compiled when it first runs.
     """
 
     def __init__(self, function: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -136,11 +136,11 @@ class Device:
         return self.id
 
     def memory_stats(self) -> None:
-        """Return None: nothing is known."""
+        """Return None: no statistics are kept."""
 
 
 class Config:
-    """`jax.config`: `jax_enable_x64` and `jax_num_cpu_devices` count; another setting is kept and has no effect."""
+    """`jax.config`: `jax_enable_x64` and `jax_num_cpu_devices` take effect; other settings are only stored."""
 
     def __init__(self) -> None:
         self.__dict__["values"] = {}
@@ -166,9 +166,9 @@ config = Config()
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The devices: one, or as many as `jax.config.update("jax_num_cpu_devices", n)` has asked for, simulated.
+    """The simulated devices: one, or `n` after `jax.config.update("jax_num_cpu_devices", n)`.
 
-    Where `pltpu.described_tpu` describes a TPU, that is what they are.
+    Inside `pltpu.described_tpu` they are TPUs of that description.
     """
     tpu = described()
     known: dict[str, Any] = {}
@@ -232,7 +232,7 @@ class _Current:
 
 
 class set_mesh(contextlib.AbstractContextManager[Any]):
-    """Make a mesh the one that `shard_map` takes by default: from here on, or within a `with` block."""
+    """Make a mesh the default of `shard_map`, from here on or within a `with` block."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self.before, _Current.mesh = _Current.mesh, mesh
@@ -271,7 +271,7 @@ def sharded(f: Callable[..., Any] | None = None, *, mesh: Any = None, **options:
 
 
 def _spreading(mesh: Any, specs: Any, function: Callable[..., Any]) -> Any:
-    """A function whose results know by what partition they lie on a mesh."""
+    """A function whose results carry their mesh and their partition over it."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -300,7 +300,7 @@ def _spec_of(leaf: Any) -> PartitionSpec:
 
 
 def _spread(values: Any, spec: Any) -> Any:
-    """The arrays, each to be taken apart by the same partition."""
+    """The arrays, each marked with the partition by which `shard_map` is to split it."""
     for leaf in tree.leaves(values):
         if isinstance(spec, PartitionSpec) and isinstance(leaf, Array):
             leaf.palladio_spec = spec  # type: ignore[attr-defined]
@@ -313,7 +313,7 @@ def device_put(values: Any, device: Any = None, **hints: Any) -> Any:
 
 
 def reshard(values: Any, sharding: Any) -> Any:
-    """The values as arrays of JAX: arrays outside of `shard_map` are whole, but it takes them by this partition."""
+    """The values as arrays of JAX: arrays outside of `shard_map` are whole, but it splits them by this partition."""
     return _spread(device_put(values), getattr(sharding, "spec", sharding))
 
 
@@ -340,7 +340,7 @@ legacy_prng_key = _NoEffect
 
 
 def same(fun: Callable[..., Any] | None = None, **hints: Any) -> Any:
-    """The function itself: what the decorator promises has no effect here."""
+    """The function itself: the decorator has no effect here."""
     return fun if fun is not None else functools.partial(same, **hints)
 
 
@@ -412,7 +412,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """The bits of an element, without those that its byte has and it does not use."""
+    """The bits that an element uses, without the padding of its byte."""
     kind = np.dtype(dtype)
     narrow = re.fullmatch(r"u?int([24])|float([46])_.*", kind.name)
     return int(narrow[1] or narrow[2]) if narrow else kind.itemsize * 8
@@ -431,7 +431,7 @@ def debug_print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> N
 
 
 def no_effect(*_: Any, **__: Any) -> None:
-    """Do nothing, as a function whose effect another compiler or runtime needs."""
+    """Do nothing, in place of a function that only another compiler or runtime needs."""
 
 
 effects_barrier = clear_caches = no_effect

@@ -1,8 +1,8 @@
 """`jax.vjp`, `jax.jvp`, `jax.grad`, `jax.custom_vjp` and `jax.custom_jvp`: derivatives of functions outside of kernels.
 
-A function is traced, and its equations are gone through from the last to the first. A call of a `custom_vjp` function
-is one step of that, whatever equations it formed: its own rule gives the gradients of its arguments. So a kernel is
-differentiated by the backward kernels that its library declares. One without them is an error.
+A function is traced, and its equations are traversed from the last to the first. A call of a `custom_vjp` function is
+one step of the traversal, whatever equations it formed: its own rule gives the gradients of its arguments. So a kernel
+is differentiated by the backward kernels that its library declares. One without them is an error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Call:
 
 @dataclass
 class _Tape:
-    """The equations to go back through: those of a trace from `start` on, and the calls with rules of their own."""
+    """The equations to differentiate: those of a trace from `start` on, and the calls with custom rules."""
 
     trace: Trace
     start: int
@@ -79,7 +79,7 @@ def _recording(tape: _Tape | None) -> Iterator[None]:
 
 
 class custom_vjp:
-    """A function with gradients of its own, which `vjp`, `jvp` and `grad` use. Calls compute the function."""
+    """A function with a custom gradient rule for `vjp`, `jvp` and `grad`. Plain calls compute the function."""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), **hints: Any) -> None:
         functools.update_wrapper(self, fun)
@@ -116,7 +116,7 @@ class custom_vjp:
 
 
 class custom_jvp(custom_vjp):
-    """A function with a forward derivative of its own, whose gradient by the tangents gives those of the function."""
+    """A function with a custom forward derivative, whose gradient by the tangents gives those of the function."""
 
     def defjvp(self, jvp: Callable[..., Any], **hints: Any) -> Callable[..., Any]:
         """Set the function of primals and tangents that returns the result and its derivative along the tangents."""
@@ -146,12 +146,12 @@ class custom_jvp(custom_vjp):
 
 
 stop_gradient = custom_vjp(lambda x: x)
-"""`x` itself, as a constant to what is differentiated."""
+"""`x` itself, treated as a constant by differentiation."""
 stop_gradient.defvjp(lambda x: (x, None), lambda _, g: (None,))
 
 
 def _spread(found: Any, args: Sequence[Any], name: str) -> list[Any]:
-    """The gradient of each leaf of the arguments, of one entry for each argument; None stands for no gradient."""
+    """The gradient of each leaf of the arguments, from one entry for each argument; None means no gradient."""
     entries = tuple(found) if isinstance(found, (tuple, list)) else (found,)
     spread: list[Any] = []
     fits = len(entries) == len(args)
@@ -179,7 +179,7 @@ def _has_gradient(leaf: Any) -> bool:
 
 
 def _renamed(leaf: Any) -> Any:
-    """The same array under a variable that nothing else uses."""
+    """The same array under a fresh variable."""
     return bind(reshape, leaf, shape=np.shape(leaf))[0] if _has_gradient(leaf) else leaf
 
 
@@ -192,7 +192,7 @@ def _add(gradients: dict[Var, Any], var: Var | None, gradient: Any) -> None:
 
 
 def _depending(tape: _Tape, eqns: Sequence[Any], roots: Sequence[Var]) -> set[Var]:
-    """The variables that depend on the roots by way of floats, and the references that hold such a value."""
+    """The variables that depend on the roots through floats, and the references that hold such a value."""
     found = set(roots)
     for each in eqns:
         if isinstance(each, Eqn):
@@ -209,7 +209,7 @@ def _depending(tape: _Tape, eqns: Sequence[Any], roots: Sequence[Var]) -> set[Va
 
 
 def _require_passed(tape: _Tape, call: _Call, active: set[Var]) -> None:
-    """Refuse a function that uses what is differentiated by without taking it: its rule has no gradient for it."""
+    """Refuse a function that closes over a value that the gradient depends on: its rule has no gradient for it."""
     passed = set(map(tape.variable, call.args))
     for eqn in tape.trace.eqns[call.start : call.stop]:
         if any(atom in active and atom not in passed for atom in eqn.inputs):
@@ -221,7 +221,7 @@ def _require_passed(tape: _Tape, call: _Call, active: set[Var]) -> None:
 
 
 def _steps(tape: _Tape, stop: int) -> list[Any]:
-    """The equations in order, those of a call with a rule of its own as that call."""
+    """The equations in order, with a call in place of its equations where it has a custom rule."""
     steps: list[Any] = []
     at = tape.start
     for call in tape.calls:
@@ -231,7 +231,7 @@ def _steps(tape: _Tape, stop: int) -> list[Any]:
 
 
 def _step_back(tape: _Tape, step: Any, gradients: dict[Var, Any], active: set[Var]) -> None:
-    """Hand the gradients of the results of an equation or a call on to its inputs."""
+    """Propagate the gradients of the results of an equation or a call to its inputs."""
     outputs = step.outputs if isinstance(step, Eqn) else [tape.variable(leaf) for leaf in step.results]
     if not any(var in gradients and var in active for var in outputs):
         return
@@ -261,7 +261,7 @@ def _step_back(tape: _Tape, step: Any, gradients: dict[Var, Any], active: set[Va
 def _pulled(
     fun: Callable[..., Any], args: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """The result of a function of traced values, what it returns besides, and the function of gradients."""
+    """The result of a function of traced values, its auxiliary result, and the function of gradients."""
     leaves, structure = trees.flatten(tuple(args))
     fresh = [_renamed(leaf) for leaf in leaves]
     trace: Any = current_trace()
@@ -299,11 +299,11 @@ def _gradient_of(leaf: Any, var: Var | None, gradients: dict[Var, Any]) -> Any:
 
 
 float0 = np.dtype([("float0", np.void, 0)])
-"""The dtype of the gradients and tangents of integers and bools, which say nothing."""
+"""The dtype of the gradients and tangents of integers and bools, which hold no information."""
 
 
 def _completed(given: Any, found: Sequence[Any]) -> Any:
-    """Gradients or tangents in the structure of a tree, of which those of its floats are given in order."""
+    """Gradients or tangents in the structure of the tree `given`; `found` has those of its floats, in order."""
     leaves, structure = trees.flatten(given)
     of_floats = iter(found)
     every = [next(of_floats) if _has_gradient(leaf) else np.zeros(np.shape(leaf), float0) for leaf in leaves]
@@ -311,7 +311,7 @@ def _completed(given: Any, found: Sequence[Any]) -> Any:
 
 
 def _run(function: Callable[..., Any], *args: Any) -> Any:
-    """A function of trees of which only the arrays are traced: outside of a trace it is staged."""
+    """Call a function of trees; outside of a trace it is staged, and only arrays and floats are traced."""
     if current_trace() is not None:
         return function(*args)
     leaves, structure = trees.flatten(args)
@@ -335,7 +335,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **hints: 
 
     @custom_vjp
     def mapped(*args: Any) -> Any:
-        return over(*args)  # without the parameters of fun: only what is given has an axis
+        return over(*args)  # without the parameters of fun: only given arguments have an axis
 
     def backward(args: tuple[Any, ...], gradient: Any) -> Any:
         leaves, structure = trees.flatten(args)
@@ -363,7 +363,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **hints: 
 def _along(found: list[Any], axis: int | None, leaf: Any) -> Any:
     """The gradients of the slices, stacked along the axis that they were taken from; their sum for the whole array.
 
-    An array without a gradient stands for itself.
+    Without a gradient, it is the array itself.
     """
     if not found:
         return leaf
@@ -377,12 +377,12 @@ def _require_callable(fun: Any) -> None:
 
 
 def vjp(fun: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
-    """The result of a function, and the function of the output's gradient to those of its arguments.
+    """The result of a function, and the function from the output's gradient to those of its arguments.
 
     Outside of a staged function the gradients are computed from the arguments again.
 
     Args:
-        fun: a function of trees of arrays. Kernels that it calls stand inside of `custom_vjp` functions.
+        fun: a function of trees of arrays. Kernels must be called inside of `custom_vjp` functions.
         args: the arguments to differentiate by; floats have a gradient, anything else is constant and has one of
             dtype `float0`.
         has_aux: `fun` returns a pair, of which the second is passed on after the other two.
@@ -441,7 +441,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 
 
 def _require_same_kind(primal: Any, tangent: Any) -> None:
-    """Refuse a tangent of another dtype than its argument's, or of another than `float0` for what is not a float."""
+    """Refuse a tangent whose dtype is not the argument's, or not `float0` where the argument is not a float."""
     wanted, got = (np.dtype(narrow_dtype(np.dtype(getattr(x, "dtype", type(x))))) for x in (primal, tangent))
     if not dtypes.is_supported(wanted):
         raise PalladioTypeError(

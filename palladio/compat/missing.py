@@ -1,4 +1,4 @@
-"""A name of JAX that Palladio does not answer: an error at the line that uses it, never at the import."""
+"""Names of JAX that Palladio lacks: an error at the line that uses one, never at the import."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INSTEAD = {
 
 
 class Missing:
-    """A name that is not there. Its attributes are not either; anything else done with it is an error."""
+    """A missing name. Its attributes are missing too; any other use is an error."""
 
     def __init__(self, name: str) -> None:
         self.palladio_name = name

@@ -1,4 +1,4 @@
-"""The modules of JAX as Palladio answers them: which name is what."""
+"""The modules of JAX as Palladio provides them, and the object of each name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SOURCES: dict[str, str] = {
     "jax.tree": "palladio.compat.tree",
     "jax.tree_util": "palladio.compat.tree",
 }
-"""Module of JAX -> the module of Palladio that has its names. Any other module is there, without names."""
+"""Module of JAX -> the module of Palladio that has its names. Any other module exists, without names."""
 
 OWN: dict[str, Mapping[str, Any]] = {
     "jax._src.dtypes": {"itemsize_bits": functions.itemsize_bits},
@@ -112,7 +112,7 @@ OWN: dict[str, Mapping[str, Any]] = {
     },
     "jax.typing": {"ArrayLike": Any, "DTypeLike": Any},
 }
-"""Names that stand in no module of Palladio."""
+"""Names that no module of Palladio has."""
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.P": ("palladio", "PartitionSpec"),
@@ -134,7 +134,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.vjp": ("palladio.compat.gradients", "vjp"),
     "jax.vmap": ("palladio.compat.gradients", "vmap"),
 }
-"""Names that stand in another module of Palladio."""
+"""Names that another module of Palladio has."""
 
 _MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call")
 _COMPUTING = ("jax.lax", "jax.nn", "jax.numpy", "jax.random")
@@ -182,7 +182,7 @@ class StandIn(ModuleType):
 
 @functools.cache
 def stand_in(name: str) -> StandIn:
-    """The module of this name, one in a process; it answers after the imports of JAX give JAX again, too."""
+    """The module of this name, one per process; it still works after imports of JAX give JAX again."""
     return StandIn(name, f"`{name}` as Palladio answers it.")
 
 
@@ -192,8 +192,8 @@ _LIBRARY = ("jax", "experimental", "pallas", "ops")
 def library_file(name: str) -> Path | None:
     """The file of a module of JAX's kernel library, if it is on disk.
 
-    It is taken from the folder of the script and those around it, where they have the module's name or that of a
-    package around it, else from an installed JAX.
+    It is taken from the script's folder and its parents, if named as the module or as a package around it, else from
+    an installed JAX.
     """
     parts = tuple(name.split("."))
     if parts[: len(_LIBRARY)] != _LIBRARY:
@@ -210,7 +210,7 @@ def library_file(name: str) -> Path | None:
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers the import of `jax` and of every module inside it. Its kernel library runs from its own files."""
+    """Serves imports of `jax` and of every module inside it. JAX's kernel library runs from its own files."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

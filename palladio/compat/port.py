@@ -1,4 +1,4 @@
-"""The import lines of a file that imports JAX, as they are for Palladio, and the names in it that Palladio lacks."""
+"""Port a file that imports JAX: its import lines for Palladio, and the names in it that Palladio lacks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Ported:
 
     Fields:
         imports: for each import of JAX its first line, its text, and the replacement lines, if any.
-        missing: the line of a name, the name, and why it would not work.
+        missing: the line of a name, the name, and the reason why it would not work.
     """
 
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
     missing: tuple[tuple[int, str, str], ...]
 
     def text(self) -> str:
-        """All of it as lines of text."""
+        """The changes as lines of text."""
         if not self.imports:
             return "the file does not import JAX"
         width = len(str(max(line for line, *_ in (*self.imports, *self.missing))))
@@ -67,7 +67,7 @@ def _of_jax(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _bound(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
-    """The names that an import binds, and what of JAX each is."""
+    """The names that an import binds, each with its path in JAX."""
     if isinstance(node, ast.ImportFrom):
         return {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return {
@@ -78,7 +78,7 @@ def _bound(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
 
 
 def _uses(tree: ast.AST, known: dict[str, str]) -> Iterator[tuple[int, str, str]]:
-    """The line and the path of each name of JAX that the file uses, as far as its dots go, and what it begins with."""
+    """Each use of JAX in the file: its line, its whole dotted path, and the path of the import that it begins with."""
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if id(node) in inner or not isinstance(node, (ast.Attribute, ast.Name)):
@@ -102,7 +102,7 @@ def _home(path: str) -> str:
 
 
 def _refusal(path: str) -> str | None:
-    """Why a name would not work in a file of Palladio; None if it does, or is a module that it has."""
+    """The reason why a name would not work in a file of Palladio; None if it does, or is a module that it has."""
     module, _, name = path.rpartition(".")
     if path in HOMES or path in ("jax", "jax.experimental"):
         return None

@@ -1,7 +1,7 @@
 """Products of arrays outside of kernels, summed in the order in which compiled kernels sum theirs.
 
 A program that uses Pallas compares its kernel with `x @ y`, often for equality: there, both come from one compiler.
-NumPy cuts a long sum into parts, so its last bits are others.
+NumPy splits a long sum into parts, so its last bits differ.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from palladio.types import dtypes
 from palladio.types.types import ArrayType, ShapeDtypeStruct
 
 LEAST_TERMS = 256
-"""A sum of fewer products is NumPy's, which does not cut it: no kernel has to be compiled."""
+"""A sum of fewer products is left to NumPy, which does not split it: no kernel has to be compiled."""
 
 
 class _Products(Eager):
-    """Applies operations at once; a product of floats with long sums runs as a kernel, where kernels are compiled."""
+    """Applies operations eagerly; a product of floats with long sums runs as a kernel, where kernels are compiled."""
 
     def bind(self, op: Op, inputs: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
         if op is dot_general and _is_long(inputs, params) and chosen_executor() == "cpu":
@@ -41,7 +41,7 @@ def _is_long(inputs: Sequence[Any], params: dict[str, Any]) -> bool:
     if not all(isinstance(each, np.ndarray) and dtypes.is_float(each.dtype) for each in inputs):
         return False
     if params["batch"][0]:
-        return False  # as in attention, whose lengths are many: each would be compiled
+        return False  # as in attention with many lengths, each of which would be compiled
     axes = params["contracting"][0]
     return all(each.size for each in inputs) and int(np.prod([inputs[0].shape[axis] for axis in axes])) >= LEAST_TERMS
 
@@ -71,7 +71,7 @@ _PRODUCTS = _Products()
 
 
 def with_products(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function; the products that it forms at once are summed as those of kernels are."""
+    """Call a function; its eager products are summed as those of kernels are."""
     if current.get() is not EAGER:
         return function(*args, **kwargs)
     with _applied_by(_PRODUCTS):

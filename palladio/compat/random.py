@@ -50,7 +50,7 @@ PRNGKey = key
 
 
 def key_data(keys: Any) -> Any:
-    """The words of a key, which is what a key is here."""
+    """The words of a key: the key itself, here."""
     return keys
 
 
@@ -153,7 +153,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
 
 def _shuffled(key: Any, x: Any, axis: int) -> Any:
-    """Sorted by random words, as often as makes equal words of two elements unlikely every time."""
+    """Sorted by random words, often enough that two elements are unlikely to draw equal words every time."""
     for _ in range(sorts(x.size)):
         keys = split(key)
         key = keys[0]

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class AxisType(Enum):
-    """How a mesh axis is used; it decides nothing here."""
+    """The use of a mesh axis; it has no effect here."""
 
     Auto = "auto"
     Explicit = "explicit"
