@@ -1,1 +1,1 @@
-"""Floor 9: the calls a user makes: `pallas_call`, `jit`, calls of concurrent programs, cost estimates."""
+"""Floor 9: user-facing calls: `pallas_call`, `jit`, calls of concurrent programs, cost estimates."""

@@ -2,7 +2,7 @@
 
 Each call of `pallas_call` or `jit` inspects its arguments and everything that the kernel captures, to decide whether
 prepared code can be reused. A library function depends on its arguments alone, and inspects them anyway. It keeps
-staged calls under keys of its own, so that a later call goes from the key to the machine code.
+staged calls under its own keys, so that a later call goes from the key to the machine code.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ahead:
         self._own_rows = {n: number for number, positions in enumerate(own_rows) for n in positions}
         self._first_own = min(self._own_rows.values(), default=0)
         made = getattr(run, "own_rows", None) if own_rows and self._result is not None and not captured else None
-        # By whether the result has fewer rows too.
+        # Indexed by whether the result has fewer rows too.
         self._in_place = [made and made(tuple(self._own_rows), has_rows) for has_rows in (False, True)]
 
     def __call__(self, *arrays: Any, out: Any = None, rows: int | None = None) -> Any:
@@ -76,11 +76,11 @@ class Ahead:
 
         Args:
             arrays: of the shapes and dtypes that it was staged for. One that is smaller along the axis that may grow,
-                the rows by default, is filled up with zeros. On the CPU it is not copied for that, if the function is
+            the rows by default, is padded with zeros. On the CPU it is not copied for that, if the function is
                 one kernel whose parallel steps each have a block of rows.
             out: an array for the result, as in a call of `pallas_call`. It is returned.
-            rows: how many rows of the result are wanted, all by default. The first of the arrays whose own rows alone
-                are accessed have as many.
+            rows: the number of rows of the result to compute, all by default. Arrays of the first sequence of
+            `own_rows` have as many.
 
         Raises:
             PalladioTypeError, PalladioValueError: arrays that it was not staged for; `out` or `rows` for several
@@ -135,10 +135,10 @@ class Ahead:
             return result if library == "numpy" else from_numpy(result, library)
 
     def _count(self, rows: Any) -> int:
-        """A number of rows of the result.
+        """`rows` as an integer.
 
         Raises:
-            PalladioValueError: it does not have as many.
+            PalladioValueError: the result does not have as many.
         """
         shape = self._result.shape  # type: ignore[union-attr]
         try:
@@ -157,7 +157,7 @@ class Ahead:
         return any(shape != known[0] for shape, known in zip(shapes, self._known, strict=True))
 
     def _run_first(self, arrays: tuple[Any, ...], out: Any, rows: int) -> Any:
-        """The first rows of the result, of arrays of as many rows; None where these have to be copied."""
+        """The first rows of the result, from arrays of as many rows; None where these have to be copied."""
         values = [np.asarray(to_numpy(value, name)) for value, name in zip(arrays, self._names, strict=True)]
         result: Any = self._result
         wanted = ArrayType((rows, *result.shape[1:]), result.dtype)
@@ -169,7 +169,7 @@ class Ahead:
         return results[0] if library == "numpy" else from_numpy(results[0], library)
 
     def is_in_place(self, has_rows: bool) -> bool:
-        """True if arrays of fewer rows are used as they are, by the promise with which the function was staged.
+        """True if arrays of fewer rows are used without copies, by the promise of `own_rows`.
 
         Args:
             has_rows: the result has fewer too.
@@ -177,7 +177,7 @@ class Ahead:
         return self._in_place[has_rows] is not None
 
     def _run_in_place(self, in_place: Callable[..., Any], arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
-        """The result of arrays of as many rows as they have."""
+        """The result for arrays that may have fewer rows, without copies."""
         values, library, counts = [], "numpy", {0: rows}
         for n, (value, (shape, dtype)) in enumerate(zip(arrays, self._known, strict=True)):
             array = value
@@ -209,7 +209,7 @@ class Ahead:
         return None if self._short is None else self._short.ready(library, device, shape)
 
     def _run_on_card(self, arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
-        """The result of arrays that live on a GPU."""
+        """The result for arrays in the memory of a GPU."""
         values = all_on_card(arrays, arrays, "args")
         for value, type_, name in zip(values, self._types, self._names, strict=True):
             if (value.shape, value.dtype) != (type_.shape, type_.dtype):
@@ -268,17 +268,17 @@ _ALL_KEPT: weakref.WeakSet[KeptCalls] = weakref.WeakSet()
 
 
 def forget_calls() -> None:
-    """Forget all prepared calls, those that functions keep too: the next ones are prepared anew."""
+    """Forget all prepared calls, including those that functions keep; later calls are prepared anew."""
     CALLS.clear()
     for kept in [*_ALL_KEPT]:
         kept.clear()
 
 
 class KeptCalls:
-    """Calls by the keys that a function makes of its arguments, apart for each executor, number of threads, which
-    tiles may depend on, and kind of checks.
+    """Calls by the keys that a function makes of its arguments, separate for each executor, kind of checks and number
+    of threads, which tiles may depend on.
 
-    The one that was kept first makes room for one more than `capacity`. Safe from many threads.
+    Above `capacity` calls, the oldest is dropped. Thread-safe.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -319,7 +319,7 @@ class KeptCalls:
         """The result of a call on arrays of a GPU that was kept by `keep_on_card`; None if there is none for these.
 
         Args:
-            key: of the function and its other arguments. Shapes and dtypes of the arrays tell calls apart besides.
+            key: of the function and its other arguments. Shapes and dtypes of the arrays distinguish calls too.
             out: as in a call of `pallas_call`; None is the result if it cannot be used as it is.
 
         Raises:
@@ -334,7 +334,7 @@ class KeptCalls:
         kinds, addresses = facts
         try:
             last = self._last_on_card.get(key)
-        except TypeError:  # an argument that is not hashable is not one that a call was kept for
+        except TypeError:  # no call is kept for an argument that is not hashable
             return None
         if last is None or last[0] != kinds:
             call = self._on_card.get((key, tuple(kinds)))
@@ -348,7 +348,7 @@ class KeptCalls:
                 raise
 
     def keep_on_card(self, key: Hashable, arrays: Sequence[Any], call: Ahead, shape: Sequence[int]) -> None:
-        """Keep a call for arrays of a GPU, as far as it can go from their addresses to the launch.
+        """Keep a call for arrays of a GPU, if it can go from their addresses to the launch.
 
         Args:
             arrays: which the key and the result's shape belong to. The function was staged for the same memory, which

@@ -35,7 +35,7 @@ def empty_ref_like(x: Any) -> Any:
         x: a description of memory, such as `pltpu.VMEM((8, 128), jnp.float32)`, or a `ShapeDtypeStruct`.
 
     Raises:
-        PalladioTypeError: what has no shape and dtype.
+        PalladioTypeError: no shape and dtype.
     """
     with at_call():
         return empty_ref(x)

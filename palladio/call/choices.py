@@ -1,4 +1,4 @@
-"""Choices that were measured, as the tiles of a kernel, kept from one process to the next."""
+"""Measured choices, e.g. the tiles of a kernel, kept from one process to the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from palladio.base.object_store import ObjectStore
 
 _STORED = "palladio choice"
-"""Set apart from compiled code in the same folder, by what its key is computed from."""
+"""Part of the key, to separate choices from compiled code in the same folder."""
 
 SLOWER = 2.0
 """Calls that take this many times as long as the fastest in the first turns are not called again."""
@@ -24,7 +24,7 @@ LEAST_TURNS = 3
 class KeptChoices:
     """Tuples of integers by keys, in the cache folder that `PALLADIO_CACHE` names, or else in this process.
 
-    A choice holds for one processor and number of threads. What another process keeps later is not looked for again.
+    A choice holds for one processor and number of threads. Choices that another process keeps later are not seen.
 
     Args:
         name: of the kind of choice, e.g. that of the kernel. Two objects with one name share their choices.
@@ -48,7 +48,7 @@ class KeptChoices:
         return self._found[place]
 
     def keep(self, key: Hashable, choice: Sequence[int]) -> None:
-        """Keep a choice under a key, instead of the one that was."""
+        """Keep a choice under a key, replacing an earlier one."""
         store, host = _store(), processor()
         self._found[None if store is None else store.folder, host, key] = tuple(map(int, choice))
         if store is not None:
@@ -61,7 +61,7 @@ class KeptChoices:
 
 
 def _store() -> ObjectStore | None:
-    from palladio.base import object_store  # which few programs need that load Palladio
+    from palladio.base import object_store  # needed by few programs that load Palladio
 
     return object_store.current()
 
@@ -72,9 +72,9 @@ def time_in_turns(
     seconds: float = 1.0,
     progress: Callable[[float], object] | None = None,
 ) -> list[float]:
-    """The time of each of some calls, in seconds: the least of its turns.
+    """The time of each call, in seconds: the least of its turns.
 
-    They are called in turns, so that whatever else runs on the machine slows all of them down alike, and once before
+    They are called in turns, so that other load on the machine slows all of them down alike, and once before
     that, which compiles. A call that is slower than twice the fastest after three turns is not called again.
 
     Args:

@@ -27,7 +27,7 @@ class CostEstimate:
 
     Fields:
         flops: floating-point operations, a multiply-add counting as two.
-        transcendentals: evaluations of exp, log, tanh and the like.
+        transcendentals: evaluations of exp, log, tanh etc.
         bytes_accessed: bytes read from and written to memory.
         remote_bytes_transferred: bytes sent to other devices.
     """
@@ -46,7 +46,7 @@ class CostEstimate:
         )
 
     def times(self, count: int) -> CostEstimate:
-        """The work of doing it `count` times."""
+        """The work of `count` repetitions."""
         return CostEstimate(
             self.flops * count,
             self.transcendentals * count,

@@ -39,7 +39,7 @@ from palladio.types.types import ArrayType, ShapeDtypeStruct, Type
 
 @dataclass(frozen=True)
 class _Staged:
-    """A staged function: what runs it, the constant arrays it captured, the structure and the types of its result."""
+    """A staged function: its runner, the constant arrays it captured, the structure and the types of its result."""
 
     run: Runner
     captured: tuple[Any, ...]
@@ -62,8 +62,8 @@ def jit(
 
     Args:
         fun: takes and returns pytrees of arrays; left out, `jit` is a decorator.
-        static_argnums, static_argnames: arguments passed as they are; another value is another program.
-        interpret: as in `pallas_call`, for the whole function. A call inside that has an `interpret` of its own decides
+        static_argnums, static_argnames: arguments passed as they are; each value has a separate program.
+        interpret: as in `pallas_call`, for the whole function. A call inside with an `interpret` of its own decides
             for the whole function too.
     """
     if fun is None:
@@ -100,7 +100,7 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """By its name where it stands under the name of its function, as a decorated one does."""
+        """Pickle by name, if the function's name refers to this object, as after decoration."""
         found: Any = sys.modules.get(self.__module__)
         path: str = getattr(self, "__qualname__", "")
         for name in path.split("."):
@@ -123,15 +123,15 @@ class Jitted:
         Args:
             args: arrays, or a `ShapeDtypeStruct` for each.
             growing: for each of them the axis along which the array of a call may be smaller, the rows by default.
-            own_rows: unsafe. The numbers of those whose rows the compiled kernel accesses only up to a number that
-                another argument tells it, in one sequence those that have equally many. The CPU then runs it on arrays
+            own_rows: unsafe. The numbers of those whose rows the compiled kernel accesses only up to a number given by
+                another argument, those with equally many in one sequence. The CPU then runs it on arrays
                 of that number of rows without copies. A call that names `rows` has a result of as many rows, all of
                 which the kernel writes and no others; the arrays of the first sequence have as many. This is not
                 checked: a kernel that accesses other rows reads or overwrites other memory.
-            made_of: all that the function depends on besides its arguments and Palladio itself: plain values, dtypes,
+            made_of: everything that the function depends on besides its arguments and Palladio: plain values, dtypes,
                 classes, and tuples and dataclasses of them. With it, an executor of a GPU keeps a function that is one
                 kernel on disk, and another process takes it from there without tracing anything. The function's own
-                source is not looked at: let a version of it be one of the parts.
+                source is not inspected: include a version of it.
         """
         with at_call():
             names = positional_names(self._function)[: len(args)]
@@ -279,7 +279,7 @@ def _require_distinct(leaves: Sequence[Any]) -> None:
 
 
 def _name_argument(error: PalladioError, function: Callable[..., Any], positions: Sequence[int]) -> None:
-    """Say which argument of the function an error is about: `args[1] (y)` for `arguments[0][1]`."""
+    """Name the function's argument in an error: `args[1] (y)` for `arguments[0][1]`."""
     found = re.fullmatch(r"arguments\[(?:0\]\[(\d+)\]|1\]\['(\w+)'\])(.*)", error.argument or "")
     if found is None:
         return

@@ -21,15 +21,15 @@ def checked_buffers(
     inputs: Sequence[Any],
     aliases: Sequence[tuple[int, int]],
 ) -> list[Any]:
-    """The flat arrays of `out`, as NumPy arrays on the same memory; or as those of a card, where the inputs are.
+    """The flat arrays of `out`, as NumPy arrays on the same memory; or as arrays of a GPU, where the inputs are.
 
     Args:
-        structure, types: what the outputs are.
+        structure, types: of the outputs.
         inputs: the call's arrays. A buffer may be the input that its output aliases, and overlaps no other.
         aliases: pairs of an input and an output.
 
     Raises:
-        PalladioTypeError: another structure, a thing that cannot be written to in place, another dtype.
+        PalladioTypeError: another structure, an object that cannot be written in place, another dtype.
         PalladioValueError: another shape, an array that is read-only or not row-major, or one that overlaps another.
     """
     leaves, found = trees.flatten(out)
@@ -50,13 +50,13 @@ def checked_buffers(
             if np.may_share_memory(buffer, value) and np.shares_memory(buffer, value):
                 _refuse_overlap(buffer, value, name, source, (source, target) in aliases)
         for other, earlier in zip(names[:target], buffers):
-            if np.may_share_memory(buffer, earlier):  # both in one piece, so it is certain
+            if np.may_share_memory(buffer, earlier):  # both are contiguous, so the test is exact
                 raise PalladioValueError("overlaps another output", argument=name, got=f"memory of {other}")
     return buffers
 
 
 def _buffer(leaf: Any, name: str, type: ArrayType) -> np.ndarray[Any, Any]:
-    """One array of `out`, which has the shape and dtype of its output and can be written to in one piece."""
+    """One array of `out`, which must have the shape and dtype of its output and be contiguous and writable."""
     if isinstance(leaf, np.ndarray):
         array = np.asarray(leaf)
     elif library_of(leaf) == "torch":
@@ -121,7 +121,7 @@ def _on_card(
 def _refuse_overlap(
     buffer: np.ndarray[Any, Any], value: np.ndarray[Any, Any], name: str, source: int, aliased: bool
 ) -> None:
-    """Only the very array that the output starts as may be given for it."""
+    """Refuse an array that overlaps an input, unless its output aliases that input and the arrays are the same."""
     if not aliased:
         raise PalladioValueError(
             "overlaps an input",

@@ -46,7 +46,7 @@ _PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that was traced: the parameters of its `grid_call`, and what runs it on one executor."""
+    """A traced call: the parameters of its `grid_call`, and its runner on one executor."""
 
     grid: Grid
     kernel: Program
@@ -139,13 +139,13 @@ def pallas_call(
         grid: the size of each axis, or (name, size) pairs; the last axis runs fastest. An axis may be dynamic: a 0-d
             integer array.
         in_specs, out_specs: a `BlockSpec` for each input and output, in their structure. Whole arrays by default.
-        scratch_shapes: buffers that persist over the grid's steps, such as `pltpu.VMEM((128, 128), jnp.float32)`;
+        scratch_shapes: buffers that persist over the grid's steps, e.g. `pltpu.VMEM((128, 128), jnp.float32)`;
             also spelled `scratch_types`. A mapping is passed by keyword.
         grid_spec: a `GridSpec` or `PrefetchScalarGridSpec` in place of the four above.
         input_output_aliases: from a flat input to the flat output that starts as its copy, or is it, in main memory.
         debug: print the program after each stage.
         interpret: True for the evaluator, or the name of an executor.
-        name, metadata, cost_estimate, compiler_params: what tools and compilers may want to know; results do not
+        name, metadata, cost_estimate, compiler_params: information for tools and compilers; results do not
             depend on them. `compiler_params.dimension_semantics` says which grid axes are "parallel" and which
             "arbitrary".
 
@@ -198,7 +198,7 @@ def _refuse_beside_grid_spec(grid: Any, in_specs: Any, out_specs: Any, scratch_s
 
 
 def _advised(compiler_params: Any, rank: int) -> tuple[tuple[bool, ...], tuple[tuple[str, Any], ...]]:
-    """The parallel axes that compiler parameters name, and what else they say."""
+    """The parallel axes that compiler parameters name, and their other entries."""
     advice = dict(advice_of(compiler_params, mappings=True))
     return _parallel_axes(advice.pop("dimension_semantics", None), rank), tuple(advice.items())
 
@@ -219,7 +219,7 @@ def _parallel_axes(semantics: Any, rank: int) -> tuple[bool, ...]:
 
 
 class CapturesReference(PalladioTypeError):
-    """A kernel closes over references: such a call is a launch on one core. No user sees it."""
+    """A kernel closes over references: the call becomes a launch on one core. Never shown to users."""
 
 
 class PallasCall:
@@ -251,7 +251,7 @@ class PallasCall:
         self._with_semaphores = takes_semaphores(self)
         self._remembered = Remembered()
         sizes = tuple(size if isinstance(size, int) else None for size in grid.sizes)
-        # Hashed on every call, so as one number with its parts after it.
+        # Hashed on every call, so it is one number, followed by its parts.
         self._fixed = Hashed((sizes, grid.names, outputs.types, outputs.structure, outputs.spaces))
 
     def __repr__(self) -> str:
@@ -279,7 +279,7 @@ class PallasCall:
 
     def _call(self, args: tuple[Any, ...], out: Any) -> Any:
         leaves: Sequence[Any] = args
-        structure: Hashable = len(args)  # stands for a row of leaves: it has a hash at once
+        structure: Hashable = len(args)  # in place of the structure of a flat tuple: an integer is hashed faster
         if not {*map(type, args)} <= _ARRAY:
             refuse_numbers(args, "args")
             leaves, found = trees.flatten(args)
@@ -306,7 +306,7 @@ class PallasCall:
     def _form(
         self, args: tuple[Any, ...], leaves: Sequence[Any], structure: Hashable, sizes: Sequence[Any], out: Any
     ) -> Any:
-        """The call as an equation of the program being traced; in the program of a device, written out."""
+        """The call as an equation of the program being traced; in the program of a device, inlined."""
         if written_out():
             return inlined_grid(self, args)
         request(self.interpret)
@@ -331,7 +331,7 @@ class PallasCall:
         Its inputs are the grid indices and the sizes of dynamic axes, all i32[], then the kernel's references.
 
         Args:
-            args: as in a call; a `ShapeDtypeStruct` may stand for an array.
+            args: as in a call; a `ShapeDtypeStruct` may replace an array.
         """
         with at_call():
             leaves, _ = trees.flatten(args)
@@ -537,7 +537,7 @@ class _Builder:
         return staged.program
 
     def with_one_memory(self, refs: Sequence[Any]) -> tuple[Any, ...]:
-        """The references, that of an input that stays in main memory being that of the output that aliases it."""
+        """The references; an input that stays in main memory shares the one of the output that aliases it."""
         found = list(refs)
         for source, output in self.call.aliases:
             if self.in_place[source] and self.in_place[len(self.types) + output]:
@@ -545,7 +545,7 @@ class _Builder:
         return tuple(found)
 
     def refuse_writes_to_aliased(self, grid: Grid, kernel: Program) -> None:
-        """A kernel writes to an output, not to the block of the input that the output aliases: that block is a copy."""
+        """Refuse a write to the block of an aliased input, which is a copy: kernels write to the output."""
         first = len(grid.sizes) + grid.dynamic
         for source, output in grid.aliases:
             given, made = kernel.inputs[first + source], kernel.inputs[first + grid.scalars + len(grid.inputs) + output]
@@ -560,7 +560,7 @@ class _Builder:
                     )
 
     def check_parameters(self) -> None:
-        """The kernel has a parameter for everything that it gets."""
+        """Check that the kernel has a parameter for every reference that it gets."""
         call, count = self.call, self.call.spec.num_scalar_prefetch
         scratch = call.spec.scratch_shapes
         named = list(scratch) if isinstance(scratch, Mapping) else []
@@ -569,7 +569,7 @@ class _Builder:
         check_parameters(call.kernel, [*roles, ("scratch buffers", buffers)], named)
 
     def ref_hints(self) -> list[str]:
-        """The kernel's parameter names for references that are parameters by themselves."""
+        """The kernel's parameter names, for references that are whole parameters."""
         hints = []
         for position, part in enumerate((*self.args, *self.call.outputs.tree)):
             leaves = trees.flatten(part)[0]

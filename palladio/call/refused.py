@@ -1,6 +1,6 @@
 """Names of Pallas' main and GPU namespaces that Palladio refuses, with their requirement and the alternative.
 
-One table each. A name is there, so that a port finds it; using it says why not.
+One table each. The names exist so that ports find them; using one raises an error with the reason.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _REASONS: dict[str, tuple[str, str]] = {
 
 
 class Refused:
-    """A name that is there only to say why it cannot be used."""
+    """A name that exists only to report why it cannot be used."""
 
     def __init__(self, name: str, reason: str, instead: str, namespace: str = "plgpu") -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""`run_state`, which outside of kernels is a staged function: launches inside of it run with its references."""
+"""`run_state`, outside of kernels a staged function: launches inside of it run with its references."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from palladio.types.types import Type
 T = TypeVar("T")
 
 CALLS: PreparedCache[Any] = PreparedCache()
-"""Every call of every kind that was prepared; a key begins with its kind."""
+"""All prepared calls of every kind; a key begins with its kind."""
 
 
 def prepared(
@@ -47,7 +47,7 @@ def prepared(
         key: makes the key; it raises `Unkeyable` for a function that captures something that cannot be compared.
         function: the user's function, for the warning that it is traced on every call.
         keep: False builds anew.
-        warn: whether such a warning is due.
+        warn: whether to warn in that case.
     """
     made: Hashable | None = None
     if keep:
@@ -68,7 +68,7 @@ def loaded(
     Args:
         types: of the inputs.
         debug: print the program after each stage.
-        place: the user's program, whose source line stands for the call.
+        place: the user's program, whose source line is used for the call.
     """
     location: Location | None = place.location
     inputs = tuple(map(Var, types))
@@ -116,7 +116,7 @@ def _stands_alone(result: Any, inputs: Sequence[Any]) -> bool:
 
 
 def _memory(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array that an array is a view of, itself if it is none."""
+    """The array that an array is a view of; itself if it is not a view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

@@ -34,7 +34,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
         A function of arrays `dtype[..., n, ...]`, with one n for all.
 
     Raises:
-        PalladioTypeError: what is not a function, or an axis; axes of another structure than the arguments.
+        PalladioTypeError: not a function, or an axis; axes of another structure than the arguments.
         PalladioValueError: no axis at all; axes of different sizes.
     """
     with at_call():

@@ -93,7 +93,7 @@ class BufferedRef:
             grid_rank, tiling, is_trivial_windowing: accepted; without effect.
 
         Raises:
-            PalladioTypeError: what is not a `BlockSpec` or `BufferType`.
+            PalladioTypeError: not a `BlockSpec` or `BufferType`.
             PalladioValueError: a spec without a block shape; fewer slots than prefetched blocks.
         """
         with at_call():
@@ -221,7 +221,7 @@ def flat_allocations(given: Any) -> list[BufferedRef]:
     """The slots in `allocations=`, one for each array.
 
     Raises:
-        PalladioTypeError: what is not a `BufferedRef`, or one whose slots are not allocated.
+        PalladioTypeError: not a `BufferedRef`, or one whose slots are not allocated.
     """
     found: list[BufferedRef] = []
 

@@ -187,7 +187,7 @@ def emit_pipeline(
         A function of the references that returns the last carry, None without `init_carry`.
 
     Raises:
-        PalladioTypeError: what is not a function, a spec or a reference; a carry of another structure.
+        PalladioTypeError: not a function, a spec or a reference; a carry of another structure.
         PalladioValueError: grid sizes below 1, other structures of specs than of references, a delay that is not
             below the number of slots.
     """

@@ -125,7 +125,7 @@ def emit_pipeline(
         of its own, and with specs in place of those that are not given.
 
     Raises:
-        PalladioTypeError: what is not a function, a spec or a reference.
+        PalladioTypeError: not a function, a spec or a reference.
         PalladioValueError: grid sizes below 1, other structures of specs than of references, cores without a parallel
             axis.
     """

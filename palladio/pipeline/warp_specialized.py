@@ -582,7 +582,7 @@ def emit_pipeline_warp_specialized(
         A function of the references that returns nothing; its `get_allocations` describes what it allocates.
 
     Raises:
-        PalladioTypeError: what is not a function, a spec or a reference; a carry of another structure.
+        PalladioTypeError: not a function, a spec or a reference; a carry of another structure.
         PalladioValueError: as `emit_pipeline`; another number of threads; a context that does not call the pipeline
             once; a chained pipeline without allocations.
     """

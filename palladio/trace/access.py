@@ -84,7 +84,7 @@ def load(
         layout: how registers hold the result, as `plgpu.layout_cast` takes it.
 
     Raises:
-        PalladioTypeError: what is not a reference or layout; a mask that is not of bools; `other` without a mask or of
+        PalladioTypeError: not a reference or layout; a mask that is not of bools; `other` without a mask or of
             another dtype.
         PalladioValueError: shapes that do not broadcast.
     """
@@ -123,7 +123,7 @@ def store(
         eviction_policy, optimized: advice to compilers.
 
     Raises:
-        PalladioTypeError: what is not a reference, a mask that is not of bools, a value of another dtype.
+        PalladioTypeError: not a reference, a mask that is not of bools, a value of another dtype.
         PalladioValueError: shapes that do not broadcast.
     """
     target = _reached(ref, idx)
@@ -200,7 +200,7 @@ def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
     Returns the old elements.
 
     Raises:
-        PalladioTypeError: what is not a reference, or values of another dtype.
+        PalladioTypeError: not a reference, or values of another dtype.
         PalladioValueError: values that do not broadcast to its shape.
     """
     target = _reached(ref, None)

@@ -124,7 +124,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None) -> Any:
         A reference `dtype[shape]`.
 
     Raises:
-        PalladioTypeError: what is not an array or a memory space; barriers and semaphores.
+        PalladioTypeError: not an array or a memory space; barriers and semaphores.
     """
     value = init_val if hasattr(init_val, "palladio_type") else to_numpy(init_val, "init_val")
     kind = convert.array_type(value)
@@ -142,7 +142,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Any:
         memory_space: where it lies, as in `new_ref`.
 
     Raises:
-        PalladioTypeError: what has no shape and dtype; what is not a memory space; outside of kernels and staged
+        PalladioTypeError: no shape and dtype; not a memory space; outside of kernels and staged
             functions, barriers and semaphores.
     """
     described = getattr(ty, "ref_type", None)
@@ -159,6 +159,6 @@ def freeze(ref: Any) -> Any:
     """The last values of a reference, `dtype[shape]`. The reference must not be used afterwards.
 
     Raises:
-        PalladioTypeError: what is not a reference.
+        PalladioTypeError: not a reference.
     """
     return require_reference(ref, "ref")[...]

@@ -176,7 +176,7 @@ def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
         place: for some axes of that mesh, the core's index; along the others it is that of the caller.
 
     Raises:
-        PalladioTypeError: what is not a reference; an index that is not a scalar integer.
+        PalladioTypeError: not a reference; an index that is not a scalar integer.
         PalladioValueError: outside of a mesh of cores; an axis that there is not, an index outside of it.
     """
     reference = require_reference(ref, "ref")
@@ -359,7 +359,7 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
             landed.
 
     Raises:
-        PalladioTypeError: what is not a reference, or no such semaphore.
+        PalladioTypeError: not a reference, or no such semaphore.
         PalladioValueError: another shape or dtype, when it is started.
     """
     source, target = _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
@@ -434,7 +434,7 @@ def sync_copy(src_ref: Any, dst_ref: Any) -> None:
             copies are in flight at once.
 
     Raises:
-        PalladioTypeError: what is not a reference, or pytrees of two structures.
+        PalladioTypeError: not a reference, or pytrees of two structures.
         PalladioValueError: references of two shapes or dtypes.
     """
     sources, structure = trees.flatten(src_ref)
@@ -479,7 +479,7 @@ def semaphore_signal(
         memory_scope: "sys" or "gpu", of a GPU kernel.
 
     Raises:
-        PalladioTypeError: what is not a semaphore; an amount or an index that is not a scalar integer.
+        PalladioTypeError: not a semaphore; an amount or an index that is not a scalar integer.
         PalladioValueError: a place that there is not.
     """
     if _cores.get() is None and core_index is None:

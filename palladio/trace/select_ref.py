@@ -74,7 +74,7 @@ def select_ref(idx: Any, *refs: Any) -> Reference | SelectedRef:
         refs: at least two references `dtype[shape]` of one shape and dtype.
 
     Raises:
-        PalladioTypeError: an index that is not a scalar integer, what is not a reference.
+        PalladioTypeError: an index that is not a scalar integer, not a reference.
         PalladioValueError: fewer than two references, or of different shapes or dtypes.
     """
     if len(refs) < 2:

@@ -84,7 +84,7 @@ def semaphore_signal(sem: Any, inc: Any = 1, *, device_id: Any = None, memory_sc
 
     Raises:
         PalladioNotImplementedError: another device.
-        PalladioTypeError: what is not one semaphore; an amount that is not a scalar integer.
+        PalladioTypeError: not one semaphore; an amount that is not a scalar integer.
         PalladioValueError: another scope.
     """
     if device_id is not None and enclosing_gpus() is not None:
@@ -117,7 +117,7 @@ def semaphore_signal_parallel(*signals: SemaphoreSignal) -> None:
         signals: such as `SemaphoreSignal(sem, inc=2)`.
 
     Raises:
-        PalladioTypeError: what is not a `SemaphoreSignal`.
+        PalladioTypeError: not a `SemaphoreSignal`.
         PalladioNotImplementedError: a signal for another device, where there is one.
     """
     for number, signal in enumerate(signals):
@@ -160,7 +160,7 @@ def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_s
         memory_scope: as in `semaphore_signal`.
 
     Raises:
-        PalladioTypeError: what is not a semaphore; a value that is not a scalar integer.
+        PalladioTypeError: not a semaphore; a value that is not a scalar integer.
         PalladioValueError: no such scope.
     """
     _require_scope(memory_scope)
@@ -177,7 +177,7 @@ def semaphore_read(sem: Any) -> Any:
     """The count of a semaphore, i32[]; it may change immediately afterwards.
 
     Raises:
-        PalladioTypeError: what is not a semaphore.
+        PalladioTypeError: not a semaphore.
     """
 
     def read(semaphore: Reference) -> Any:

@@ -27,7 +27,7 @@ class _OnDevices(MeshOfCores):
 
     @property
     def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
-        """Those of the devices, then those of the cores of each."""
+        """The device axes, then the axes of the cores of each device."""
         return (*((name, size, "device") for name, size in self.devices), *self.mesh.axes)
 
     @property
@@ -45,7 +45,7 @@ def on_all_cores(call: LaunchCall, arrived: Arrived, devices: Devices, interpret
     """A launch of one device, extended to the cores of all devices.
 
     It takes the arrays among the arguments, then those of the references of the function around it, which are outputs
-    too: inside, such a reference is the memory of its device.
+    too: inside, each is a reference to memory of its device.
     """
     leaves, structure = trees.flatten(tuple(arrived.given))
     refs = arrived.refs

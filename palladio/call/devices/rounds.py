@@ -29,8 +29,8 @@ def run_in_rounds(
     """The results of a function that all devices run: flat, each a stack over the devices; and their structure.
 
     Args:
-        args: those of the function, each leaf a stack over the devices.
-        axes: those of the devices.
+        args: the function's arguments, each leaf a stack over the devices.
+        axes: of the devices.
 
     Raises:
         PalladioValueError: devices that launch different kernels.
@@ -102,7 +102,7 @@ def _different(count: int, what: str) -> PalladioValueError:
 
 
 def _gathered(devices: Devices, name: str, parts: Sequence[Any]) -> list[Any]:
-    """For each device the arrays of those along an axis, stacked."""
+    """For each device, the stacked arrays of all devices along an axis."""
     names, sizes = zip(*devices.axes, strict=True)
     along, numbers = names.index(name), np.arange(devices.count).reshape(sizes)
     lines = np.moveaxis(numbers, along, -1)

@@ -76,7 +76,7 @@ class PartitionSpec(tuple[Any, ...]):
         return f"PartitionSpec{tuple(self)!r}" if len(self) != 1 else f"PartitionSpec({self[0]!r})"
 
     def axes(self, ndim: int, mesh: DeviceMesh, argument: str) -> list[tuple[str, ...]]:
-        """For each axis of an array, the mesh axes that it is spread over."""
+        """For each axis of an array, the mesh axes that it is partitioned over."""
         named = [() if each is None else (each,) if isinstance(each, str) else tuple(each) for each in self]
         every = [name for names in named for name in names]
         if len(named) > ndim or len(set(every)) != len(every) or not set(every) <= set(mesh.axis_names):
@@ -103,7 +103,7 @@ def shard_map(
 
     All devices run `f` at the same time. Kernels in it know their device by `axis_index(name)` and reach the others by
     remote copies and semaphores, `device_id=`; arrays of a kernel call are memory of the device. Programs on cores that
-    reach other devices run on the evaluator or the simulator, also where the CPU is asked for. Where `f` launches on
+    reach other devices run on the evaluator or the simulator, even if the CPU is requested. Where `f` launches on
     GPUs, or on several cores of each device, it is called several times on each device, and each launch is one for all
     of them.
 
@@ -116,7 +116,7 @@ def shard_map(
         interpret: as in `pallas_call`, for the whole function.
 
     Raises:
-        PalladioTypeError, PalladioValueError: what is not a function or mesh; specs or sizes that do not fit.
+        PalladioTypeError, PalladioValueError: not a function or mesh; specs or sizes that do not fit.
     """
     if f is None:
         return functools.partial(shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, interpret=interpret)

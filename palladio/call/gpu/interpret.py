@@ -1,4 +1,4 @@
-"""Pallas' own spellings that choose the simulator: parameter records, and modes for a block of code."""
+"""Pallas' spellings for choosing the simulator: parameter records, and modes for a block of code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def require_choices(record: Any, choices: dict[str, tuple[str, ...]]) -> None:
-    """Refuse a field that is none of its choices."""
+    """Refuse a field whose value is not one of its choices."""
     with at_call():
         for name, allowed in choices.items():
             given = getattr(record, name)
@@ -29,7 +29,7 @@ def require_choices(record: Any, choices: dict[str, tuple[str, ...]]) -> None:
                     "no such choice", argument=name, expected=" or ".join(map(repr, allowed)), got=repr(given)
                 )
         if record.ignore != ():
-            # With the checker comes the machine, which most processes never use.
+            # Importing the checker imports the machine, which most processes never use.
             from palladio.machine.check.findings import checked_codes
 
             checked_codes(record.ignore, "ignore")
@@ -84,7 +84,7 @@ class InterpretGPUParams:
 
 
 def options_of(record: Any, schedule: str) -> SimulatorOptions:
-    """The simulator's options of a record of parameters, whose fields have the names that Pallas gives them."""
+    """The simulator's options from a record of parameters with Pallas' field names."""
     return SimulatorOptions(
         races=record.detect_races,
         on_race=record.on_race,
@@ -98,7 +98,7 @@ def options_of(record: Any, schedule: str) -> SimulatorOptions:
 
 
 def executor_of(params: Any, expected: str) -> Executor:
-    """The simulator with a user's parameters; `expected` says what they should be."""
+    """The simulator with a user's parameters; `expected` is their description for an error."""
     options = getattr(params, "simulator_options", None)
     if options is None:
         raise PalladioTypeError(
@@ -116,7 +116,7 @@ def force_gpu_interpret_mode(params: Any = None) -> Iterator[None]:
     """Kernels called inside the block run on the simulator, with these parameters.
 
     Raises:
-        PalladioTypeError: what is not an `InterpretGPUParams`.
+        PalladioTypeError: not an `InterpretGPUParams`.
     """
     with at_call():
         chosen = _executor(InterpretGPUParams() if params is None else params)
@@ -128,7 +128,7 @@ def set_gpu_interpret_mode(params: Any = None) -> None:
     """From now on kernels run on the simulator with these parameters; None or False ends that.
 
     Raises:
-        PalladioTypeError: what is not an `InterpretGPUParams`.
+        PalladioTypeError: not an `InterpretGPUParams`.
     """
     with at_call():
         chosen = InterpretGPUParams() if params is True else params

@@ -42,12 +42,12 @@ def kernel(
     Args:
         body: the program; left out, `kernel` is a decorator.
         out_type: a pytree of `ShapeDtypeStruct`; also spelled `out_shape`.
-        scratch_types: such as `plgpu.SMEM(shape, dtype)`, `plgpu.ACC((m, n))`, `plgpu.Barrier()`; a mapping is passed
+        scratch_types: e.g. `plgpu.SMEM(shape, dtype)`, `plgpu.ACC((m, n))`, `plgpu.Barrier()`; a mapping is passed
             by keyword. Also spelled `scratch_shapes`.
         grid, grid_names, cluster, cluster_names, num_threads, thread_name: the mesh, as `plgpu.Mesh` takes them.
         interpret: True for the evaluator, the name of an executor, or `plgpu.InterpretGPUParams(...)`.
         compiler_params: advice to a compiler, `plgpu.CompilerParams(...)`; the launch in the program keeps it.
-        cost_estimate, metadata: what tools may want to know.
+        cost_estimate, metadata: information for tools.
         input_output_aliases: from flat inputs to the flat outputs that start as their copies.
         debug: print the program after each stage.
 
@@ -55,7 +55,7 @@ def kernel(
         A function of pytrees of NumPy, PyTorch or JAX arrays that returns arrays of their kind.
 
     Raises:
-        PalladioTypeError: no function, no types of outputs or scratch, no executor; what does not go with the mesh.
+        PalladioTypeError: no function, no types of outputs or scratch, no executor; arguments that do not fit the mesh.
         PalladioValueError: as `plgpu.Mesh`; an argument in two spellings; aliases of other shapes or dtypes.
         CheckError: on the simulator, its first finding.
     """

@@ -13,14 +13,14 @@ from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 
 
 class LoweringSemantics(Enum):
-    """The unit of work that one equation of a kernel stands for: a lane, or a warpgroup."""
+    """The unit that executes one equation of a kernel: a lane, or a warpgroup."""
 
     Lane = "lane"
     Warpgroup = "warpgroup"
 
 
 class TraceScope(Enum):
-    """For whom a profile has a line: a block, a warpgroup or a warp."""
+    """The unit that has a line in a profile: a block, a warpgroup or a warp."""
 
     BLOCK = "block"
     WARPGROUP = "warpgroup"
@@ -42,8 +42,8 @@ class CompilerParams:
         unsafe_no_auto_barriers: insert no barriers of a warpgroup around its accesses to shared memory.
         reduction_scratch_bytes: shared memory for reductions across warps.
         profile_space, profile_dir, profile_trace_scope, profile_bounds_check: events that a profile has room for, where
-            it is written, for whom it has a line, and whether running out of room is an error.
-        lowering_semantics: what one equation is to the compiler.
+        it is written, the unit that has a line, and whether running out of room is an error.
+        lowering_semantics: the unit that executes one equation.
         skip_device_barrier, is_multi_process: of kernels that span devices.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Kernel calls as launches on one core: those that close over references, and those that semaphores go into or out of.
+"""Kernel calls as launches on one core: those that close over references, and those that take or return semaphores.
 
 The arrays of a grid are private while it runs. A launch takes references, so the kernel is inlined, in loops over the
 grid, in the program of a core.

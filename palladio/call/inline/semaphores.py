@@ -1,7 +1,7 @@
-"""Semaphores that go into a call or come out of it: between calls their counts are an array.
+"""Semaphores as inputs and outputs of calls: between calls their counts are an array.
 
-A call that gives a semaphore away takes its count with it; the call that gets it starts from that count. A copy whose
-semaphore leaves its call completes when it starts: no call ends while its copies are in flight.
+A call that returns a semaphore returns its count; the call that takes it starts from that count. A copy that signals
+such a semaphore completes when it starts: no call ends while its copies are in flight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def with_semaphores(
     """The references of a kernel: semaphores in place of references to their counts.
 
     Returns:
-        The inputs, the outputs, and what to run the kernel in: it brings the counts in and out again.
+        The inputs, the outputs, and the context to run the kernel in, which copies the counts in and out.
     """
     counts: dict[int, tuple[Any, Any]] = {}
 

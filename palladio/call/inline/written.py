@@ -1,4 +1,4 @@
-"""Kernel calls in the programs of devices, written out: their arrays are memory of the device that others reach.
+"""Kernel calls inlined into the programs of devices: their arrays are device memory that other devices can access.
 
 A function under `shard_map` is one program of each device. A `pallas_call` in it is not a separate operation: the
 kernel's equations are inlined in loops over the grid, so that the kernel can access the buffers of its peers.
@@ -33,7 +33,7 @@ _devices: ContextVar[bool] = ContextVar("palladio_device_programs", default=Fals
 
 @contextmanager
 def in_device_programs() -> Iterator[None]:
-    """Kernel calls inside the block, where the program of a device is traced, are written out."""
+    """Kernel calls inside the block, where the program of a device is traced, are inlined."""
     token = _devices.set(True)
     try:
         yield
@@ -42,12 +42,12 @@ def in_device_programs() -> Iterator[None]:
 
 
 def written_out() -> bool:
-    """True where kernel calls are written out."""
+    """True where kernel calls are inlined."""
     return _devices.get()
 
 
 def inlined_grid(call: Any, args: Sequence[Any]) -> Any:
-    """The results of a `pallas_call` on values of a device, its kernel written out in loops over the grid."""
+    """The results of a `pallas_call` on values of a device, its kernel inlined in loops over the grid."""
     count = call.spec.num_scalar_prefetch
     prefetched = [new_ref(value, memory_space=SCALAR) for value in trees.flatten(tuple(args[:count]))[0]]
     inputs = [new_ref(value, memory_space=HBM) for value in trees.flatten(tuple(args[count:]))[0]]
@@ -67,7 +67,7 @@ def written_grid(
     buffers: Sequence[Any],
     keywords: Mapping[str, Any],
 ) -> None:
-    """Write out the kernel of a `pallas_call` in loops over the grid.
+    """Inline the kernel of a `pallas_call` in loops over the grid.
 
     Args:
         args: of the call, for their structure.
@@ -96,7 +96,7 @@ def written_grid(
 
 
 def inlined_launch(call: Any, args: Sequence[Any]) -> Any:
-    """The results of a launch of one program on one core, written out.
+    """The results of a launch of one program on one core, inlined.
 
     Raises:
         LaunchesTogether: several programs or cores, or a GPU.
@@ -149,7 +149,7 @@ def _for_each(sizes: Sequence[Any], step: Callable[[tuple[Any, ...]], None], ids
 
 
 def _block(ref: Any, spec: Any, indices: Sequence[Any]) -> Any:
-    """The part of an array that a block specification selects, itself where that is all of it."""
+    """The part of an array that a block specification selects; the array itself if that is all of it."""
     if spec is None or (spec.dims is None and spec.index_map is None):
         return ref
     dims = tuple(Blocked(extent) for extent in ref.shape) if spec.dims is None else spec.dims

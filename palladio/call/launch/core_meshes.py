@@ -1,4 +1,4 @@
-"""Meshes of cores: plain ones, and those with the names of the cores of Pallas' original machine.
+"""Meshes of cores: plain ones, and those named after the cores of a TPU.
 
 Cores of a mesh run concurrently, each with private memory and semaphores. Along an axis of devices, the memory that a
 device's cores share is separate too: its global memory, with its part of every input and output.
@@ -136,7 +136,7 @@ class CoreMesh(MeshOfCores):
     Raises:
         PalladioTypeError: a name that is not a string, a size that is not an integer.
         PalladioValueError: another number of names than sizes, a name used twice, a size below 1, a device axis that is
-            none of the axes.
+        not one of the axes.
     """
 
     axis_names: Sequence[str]
@@ -203,7 +203,7 @@ class TensorCoreMesh(_OneAxis):
 
     Args:
         axis_name: the name of their axis.
-        num_cores: how many; those of the TPU of `pltpu.described_tpu` by default, one where there is none.
+        num_cores: how many; by default those of the TPU of `pltpu.described_tpu`, one without it.
     """
 
     axis_name: str
@@ -216,8 +216,8 @@ def create_tensorcore_mesh(axis_name: str, devices: Any = None, num_cores: int |
 
     Args:
         axis_name: the name of their axis.
-        devices: whose cores those are; those of the first one count.
-        num_cores: how many; those of the TPU of `pltpu.described_tpu` by default, one where there is none.
+        devices: the owners of the cores; only the first one is used.
+        num_cores: how many; by default those of the TPU of `pltpu.described_tpu`, one without it.
 
     Raises:
         PalladioValueError: both devices and a number.

@@ -1,4 +1,4 @@
-"""Calls of concurrent programs: what `kernel` and `mpmd_map` make of meshes and bodies, and how they run."""
+"""Calls of concurrent programs: `kernel` and `mpmd_map` make them from meshes and bodies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from palladio.types.types import SEMAPHORE, SYNCHRONISING, ArrayType, MemorySpac
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that was traced: the parameters of its `launch`, what its programs captured, and what runs it."""
+    """A traced call: the parameters of its `launch`, the values that its programs captured, and its runner."""
 
     launch: Launch
     programs: tuple[Program, ...]
@@ -142,7 +142,7 @@ class LaunchCall:
         return returned(results, leaves, self.outputs.structure) if self.outputs.types else None
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
-        """The launch as an equation of the program being traced; in the program of a device, written out."""
+        """The launch as an equation of the program being traced; in the program of a device, inlined."""
         if written_out():
             return inlined_launch(self, args)
         request(self.interpret)
@@ -231,7 +231,7 @@ class LaunchCall:
             return self.programs(*args)[0]
 
     def programs(self, *args: Any) -> tuple[Program, ...]:
-        """Those of all bodies."""
+        """The programs of all bodies."""
         types = [convert.array_type(leaf) for leaf in trees.flatten(args)[0]]
         return _Builder(self, args, types, nested=False).build().programs
 
@@ -306,7 +306,7 @@ class _Builder:
         return Prepared(made, programs, captured, None)
 
     def barriers(self) -> list[RefType]:
-        """For each mesh of cores, the semaphores behind `get_barrier_semaphore`."""
+        """For each mesh of cores, the semaphores of `get_barrier_semaphore`."""
         several = len(self.call.meshes) > 1
         meshes = enumerate(self.call.meshes)
         on_cores = [n for n, mesh in meshes if any(kind in ("device", "core") for _, _, kind in mesh.axes)]
@@ -391,14 +391,14 @@ class _Builder:
         )
 
     def cores(self, made: Launch, number: int, barriers: Sequence[Any]) -> Cores | None:
-        """The cores that a program of a mesh of cores reaches; None for one of GPU threads."""
+        """The cores that a program on a mesh of cores can access; None for one of GPU threads."""
         if not barriers:
             return None
         axes = {axis.name: axis for mesh in made.meshes for axis in mesh.axes}
         return Cores(tuple(axes.values()), barriers[number])
 
     def check_parameters(self, body: Callable[..., Any]) -> None:
-        """The body has a parameter for everything that it gets."""
+        """Check that the body has a parameter for every reference that it gets."""
         scratch = self.call.scratch
         named = list(scratch) if isinstance(scratch, Mapping) else []
         buffers = 0 if named else len(scratch) if isinstance(scratch, (tuple, list)) else 1
@@ -413,7 +413,7 @@ class _Builder:
         ]
 
     def ref_hints(self, body: Callable[..., Any], made: Launch) -> list[str]:
-        """The body's parameter names for references that are parameters by themselves."""
+        """The body's parameter names, for references that are whole parameters."""
         names = positional_names(body)
         outputs = self.call.outputs.tree if self.call.outputs.types else ()
         scratch = self.call.scratch

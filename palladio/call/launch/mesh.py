@@ -59,8 +59,8 @@ class Mesh:
 
     Raises:
         PalladioTypeError: sizes that are not integers.
-        PalladioValueError: sizes below 1, another number of names than axes, a name used twice, one of `num_threads`
-            and `thread_name` alone, more warpgroups than a block has.
+        PalladioValueError: sizes below 1, another number of names than axes, a name used twice, only one of
+        `num_threads` and `thread_name`, more warpgroups than a block has.
     """
 
     grid: Sizes = ()
@@ -140,7 +140,7 @@ class WarpMesh:
     """Warps of the warpgroup that launches it, all four by default. Only inside a kernel.
 
     Args:
-        axis_name: what `axis_index` calls the warp's number.
+        axis_name: the name of the warp's number for `axis_index`.
         num_warps: how many; several meshes share the four.
 
     Raises:
@@ -194,7 +194,7 @@ def check_meshes(meshes: Sequence[Any]) -> None:
     """Refuse meshes that cannot run in one launch.
 
     Raises:
-        PalladioTypeError: what is not a mesh.
+        PalladioTypeError: not a mesh.
         PalladioValueError: two that do not go together; axes of one name and different sizes; more warps than there
             are.
     """

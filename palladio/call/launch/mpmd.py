@@ -29,18 +29,18 @@ def mpmd_map(
     """A function of arrays that runs each function on every core of its mesh, concurrently.
 
     Every function gets references to the inputs, the outputs and the scratch, in that order, and returns nothing. The
-    programs share what they reach: they say through semaphores, barriers and copies who may touch it when.
+    programs share the memory that they reach, and synchronise by semaphores, barriers and copies.
 
     Args:
         meshes_and_fns: pairs of a mesh and a function of references. Meshes: `CoreMesh`, those of `palladio.tpu`,
             `plgpu.Mesh`, and inside a GPU kernel `plgpu.WarpMesh`; they must go together.
         out_types: a pytree of `ShapeDtypeStruct`.
-        scratch_types: such as `(pltpu.VMEM @ mesh)((8, 128), jnp.float32)`, `pltpu.SemaphoreType.DMA @ mesh`; a mapping
+        scratch_types: e.g. `(pltpu.VMEM @ mesh)((8, 128), jnp.float32)`, `pltpu.SemaphoreType.DMA @ mesh`; a mapping
             is passed by keyword. With several meshes each entry belongs to one of them, or lies in memory that all of
             them reach: `pltpu.HBM`, `pltpu.VMEM_SHARED`, global memory.
         input_output_aliases: from flat inputs to the flat outputs that start as their copies.
         interpret, debug, name: as in `palladio.kernel`.
-        compiler_params, cost_estimate, metadata: what tools and compilers may want to know.
+        compiler_params, cost_estimate, metadata: information for tools and compilers.
 
     Returns:
         A function of pytrees of arrays that returns arrays in the structure of `out_types`. Inside a function that is
@@ -49,7 +49,7 @@ def mpmd_map(
     Raises:
         PalladioTypeError: not a pair, a mesh or a function; a function that returns something or captures an array.
         PalladioValueError: no pairs; meshes that do not go together; scratch without an owner, or of a mesh that is not
-            among them; a program that uses the scratch of another mesh without saying of which core.
+            among them; a program that uses the scratch of another mesh without naming the core.
     """
     with at_call():
         pairs = list(meshes_and_fns) if isinstance(meshes_and_fns, (list, tuple)) else None

@@ -27,7 +27,7 @@ from palladio.types.types import (
 )
 
 SHARED = frozenset({ANY, CMEM, GMEM, HBM, HOST, VMEM_SHARED})
-"""Memory that the programs of all meshes reach."""
+"""Memory that the programs of all meshes can access."""
 
 
 def _on_cores(mesh: Any) -> bool:
@@ -38,8 +38,8 @@ def scratch_type(leaf: Any, argument: str, meshes: Sequence[Any]) -> RefType:
     """The type of one entry of `scratch_types`, with its owner where there are several meshes.
 
     Raises:
-        PalladioTypeError: what describes no memory.
-        PalladioValueError: an owner that is none of the meshes; with several meshes, none at all.
+        PalladioTypeError: not a description of memory.
+        PalladioValueError: an owner that is not one of the meshes; with several meshes, no owner.
     """
     found = getattr(leaf, "ref_type", None)
     if not isinstance(found, RefType):
@@ -73,7 +73,7 @@ def _owner(leaf: Owned, meshes: Sequence[Any]) -> int | None:
 
 
 def owners(leaves: Sequence[Any], meshes: Sequence[Any]) -> tuple[int | None, ...]:
-    """For each entry of `scratch_types` the place of its mesh among those of the launch."""
+    """For each entry of `scratch_types` the position of its mesh in the launch."""
     return tuple(_owner(leaf, meshes) if isinstance(leaf, Owned) else None for leaf in leaves)
 
 
@@ -83,10 +83,10 @@ def _is_shared(space: MemorySpace, meshes: Sequence[Any]) -> bool:
 
 
 def check_owners(launch: Launch, number: int, program: Program) -> None:
-    """Refuse uses of scratch of another mesh that do not say which of its cores they mean.
+    """Refuse uses of another mesh's scratch that do not name the core.
 
     Raises:
-        PalladioValueError: at the operation that does.
+        PalladioValueError: at such an operation.
     """
     if len(launch.meshes) == 1:
         return
@@ -113,7 +113,7 @@ def check_owners(launch: Launch, number: int, program: Program) -> None:
 def _foreign(eqn: Eqn, number: int) -> Iterator[tuple[RefType, Any]]:
     """The references of an equation to scratch of other meshes, with the transforms through which it reaches them."""
     if not eqn.op.index_start:
-        return  # it hands them to a program that it runs
+        return  # it passes them to a program that it runs
     stacks = eqn.op.stacks(eqn.params["transforms"])
     for position, type in enumerate(eqn.input_types[: len(stacks)]):
         owner = type.attribute(Owner) if isinstance(type, RefType) else None
@@ -122,7 +122,7 @@ def _foreign(eqn: Eqn, number: int) -> Iterator[tuple[RefType, Any]]:
 
 
 def _lacking(owner: MeshShape, mine: MeshShape, space: MemorySpace, stack: Any) -> list[str] | None:
-    """The axes along which an access does not say where it goes; None if it cannot go there at all."""
+    """The axes along which an access does not name the owner's index; None if it cannot access the memory at all."""
     if not owner.has_cores:
         return None
     named = {name for name, _ in stack[0].blocks} if stack and isinstance(stack[0], Peer) else set()

@@ -41,7 +41,7 @@ def core_map(
         compiler_params, interpret, debug, cost_estimate, name, metadata: as in `kernel`, where they matter.
 
     Raises:
-        PalladioTypeError: what is not a mesh; a function that returns something, or captures an array.
+        PalladioTypeError: not a mesh; a function that returns something, or captures an array.
     """
     with at_call():
         if not hasattr(mesh, "axes"):
@@ -75,7 +75,7 @@ def warp_map(f: Callable[[Any], None]) -> None:
         f: a function of one scalar that returns nothing.
 
     Raises:
-        PalladioTypeError: what is not a function of one scalar, returns something, or captures an array.
+        PalladioTypeError: not a function of one scalar, returns something, or captures an array.
         PalladioValueError: outside of a kernel.
     """
     with at_call():
@@ -101,7 +101,7 @@ def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel itself: kernels take PyTorch tensors and return them.
 
     Raises:
-        PalladioTypeError: what cannot be called.
+        PalladioTypeError: not callable.
     """
     with at_call():
         require_function(fn, "a kernel", "fn")

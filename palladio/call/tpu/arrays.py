@@ -13,7 +13,7 @@ from palladio.types import dtypes
 
 
 def roll(x: ArrayLike, shift: Any, axis: int, *, stride: int | None = None, stride_axis: int | None = None) -> Array:
-    """The elements of an axis shifted towards higher indices, those that fall off coming in again.
+    """The elements of an axis rotated towards higher indices.
 
     Args:
         x: `dtype[...]`.

@@ -20,7 +20,7 @@ class SparseCoreInfo:
         num_cores: of a chip.
         num_subcores: vector sub-cores of each.
         num_lanes: 32-bit elements of a vector register.
-        vmem_capacity_bytes, dma_granule_size_bytes: the memory of a sub-core, and what a copy moves at least.
+        vmem_capacity_bytes, dma_granule_size_bytes: the memory of a sub-core, and the smallest copy.
     """
 
     num_cores: int = 2
@@ -33,7 +33,7 @@ class SparseCoreInfo:
 @checked_call
 @dataclass(frozen=True, kw_only=True)
 class TpuInfo:
-    """A described TPU. Every number is the describer's: results never depend on it, only on how kernels use it.
+    """A described TPU. The caller chooses every number; results depend on one only if a kernel uses it.
 
     Args:
         chip_version, generation: its name, and the number in it.
@@ -74,7 +74,7 @@ def described_tpu(info: TpuInfo) -> Iterator[TpuInfo]:
     """`get_tpu_info()` inside the block gives this description.
 
     Raises:
-        PalladioTypeError: what is not a `TpuInfo`.
+        PalladioTypeError: not a `TpuInfo`.
     """
     with at_call():
         if not isinstance(info, TpuInfo):

@@ -1,4 +1,4 @@
-"""Pallas' own spellings that choose the simulator for kernels of cores."""
+"""Pallas' spellings for choosing the simulator for kernels of cores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InterpretParams:
         ignore: codes of findings that are not reported.
         random_seed: run the cores in the random order of this seed, which is that of parallel grid axes too.
         skip_floating_point_ops: arithmetic of floats is skipped and gives infinities, for a check that is faster.
-        num_cores_or_threads: how many cores share the parallel axes of a grid, each with memory of its own for blocks,
+        num_cores_or_threads: how many cores share the parallel axes of a grid, each with private memory for blocks,
             prefetched scalars and scratch. Meshes of cores have their own number.
         grid_point_recorder: called at each point of a grid with a token, the point, and the number of the core.
         vector_clock_size, logging_mode, allow_hbm_allocation_in_run_scoped, buffer_bounds: accepted, as Pallas takes
@@ -113,10 +113,10 @@ def _executor(params: Any) -> Executor:
 
 @contextmanager
 def force_tpu_interpret_mode(params: Any = None) -> Iterator[None]:
-    """Kernels called inside the block run on the simulator with these parameters, whatever `interpret` they have not.
+    """Kernels called inside the block run on the simulator with these parameters.
 
     Raises:
-        PalladioTypeError: what is not an `InterpretParams`.
+        PalladioTypeError: not an `InterpretParams`.
     """
     with at_call():
         chosen = _executor(params)
@@ -128,11 +128,11 @@ def set_tpu_interpret_mode(params: Any = None) -> None:
     """From now on kernels run on the simulator with these parameters; False ends that.
 
     Raises:
-        PalladioTypeError: what is not an `InterpretParams`.
+        PalladioTypeError: not an `InterpretParams`.
     """
     with at_call():
         force(None if params is False else _executor(params))
 
 
 def reset_tpu_interpret_mode_state() -> None:
-    """Nothing to do: no state of the simulator outlives a run."""
+    """Do nothing: no state of the simulator outlives a run."""

@@ -1,6 +1,6 @@
 """Names of Pallas' TPU namespace that Palladio refuses, with their requirement and the alternative.
 
-One table. A name is there, so that a port finds it; using it says why not.
+One table. The names exist so that ports find them; using one raises an error with the reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The functions of Pallas' namespace for sparse cores: gathers, scatters and scans of vectors, and a barrier.
 
-A vector sub-core of Pallas' machine computes with vectors of a fixed length; here they may have any.
+A vector sub-core of a TPU computes with vectors of a fixed length; here any length is allowed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def load_gather(ref: Any, indices: Sequence[Array], *, mask: Array | None = None
         mask: `bool[n]`; where it is false nothing is read and the element is uninitialised.
 
     Raises:
-        PalladioTypeError: what is not a reference, a mask that is not of bools.
+        PalladioTypeError: not a reference, a mask that is not of bools.
         PalladioValueError: another number of vectors than axes, vectors or masks of different lengths.
     """
     places = _places(ref, indices)
@@ -119,7 +119,7 @@ def store_scatter(ref: Any, indices: Sequence[Array], x: ArrayLike, *, mask: Arr
 
 
 def addupdate_scatter(ref: Any, indices: Sequence[Array], x: ArrayLike, *, mask: Array | None = None) -> None:
-    """Add the elements of a vector to a reference at vectors of indices, atomically: one place may be there twice.
+    """Add the elements of a vector to a reference at vectors of indices, atomically: a position may occur twice.
 
     Raises:
         PalladioTypeError, PalladioValueError: as of `store_scatter`.
@@ -134,7 +134,7 @@ def addupdate(ref: Any, x: ArrayLike) -> None:
     """Add an array to a reference of its shape, atomically.
 
     Raises:
-        PalladioTypeError: what is not a reference, another dtype.
+        PalladioTypeError: not a reference, another dtype.
         PalladioValueError: another shape.
     """
     access.atomic_add(ref, x)
@@ -195,7 +195,7 @@ def cumsum(x: ArrayLike, *, mask: Array | None = None) -> Array:
     """The running sum of the elements of a vector for which the mask is true.
 
     Raises:
-        PalladioTypeError, PalladioValueError: what is not a vector, a mask of another shape or not of bools.
+        PalladioTypeError, PalladioValueError: not a vector, a mask of another shape or not of bools.
     """
     eligible = _eligible(mask, _vector(x, "x"))
     return order.cumsum(compare.where(eligible, x, 0), dtype=convert.array_type(x).dtype)
@@ -213,7 +213,7 @@ def _running(op: Callable[..., Array], x: ArrayLike, mask: Any, neutral: Any) ->
 
 
 def cummax(x: ArrayLike, *, mask: Array | None = None) -> Array:
-    """The running greatest of the elements of a vector for which the mask is true; before the first of them, `x`.
+    """The running maximum of the elements of a vector for which the mask is true; before the first of them, `x`.
 
     Raises:
         PalladioTypeError, PalladioValueError: as of `cumsum`.
@@ -222,7 +222,7 @@ def cummax(x: ArrayLike, *, mask: Array | None = None) -> Array:
 
 
 def cummin(x: ArrayLike, *, mask: Array | None = None) -> Array:
-    """The running least of the elements of a vector for which the mask is true; before the first of them, `x`.
+    """The running minimum of the elements of a vector for which the mask is true; before the first of them, `x`.
 
     Raises:
         PalladioTypeError, PalladioValueError: as of `cumsum`.
@@ -231,7 +231,7 @@ def cummin(x: ArrayLike, *, mask: Array | None = None) -> Array:
 
 
 def scan_count(x: ArrayLike, mask: Array | None = None) -> tuple[Array, Array]:
-    """How often each element of a vector has occurred up to its place, and whether that is its last occurrence.
+    """How often each element of a vector has occurred up to its place, and whether this is its last occurrence.
 
     Args:
         x: `dtype[n]`.
@@ -318,7 +318,7 @@ def unpack(ab: ArrayLike, /, *, format: PackFormat, preferred_element_type: Any 
     """The two vectors that `pack` has put together, in elements of twice the width.
 
     Raises:
-        PalladioTypeError: where no dtype goes without saying and none is given.
+        PalladioTypeError: no dtype is given and there is no default.
         PalladioValueError: an array of another shape than `pack` makes in this format.
     """
     kind = convert.array_type(ab)
@@ -364,8 +364,8 @@ def all_reduce_population_count(x: Array, *, reduce: int = 1) -> Array:
     """The number of true elements of a vector, as each of the n / `reduce` elements of an int32 vector.
 
     Raises:
-        PalladioTypeError: what is not of bools.
-        PalladioValueError: what is not a vector; a factor below 1 or that does not divide its length.
+        PalladioTypeError: not of bools.
+        PalladioValueError: not a vector; a factor below 1 or that does not divide its length.
     """
     count = reduction.sum(compare.astype(x, dtypes.INT32), dtype=dtypes.INT32)
     return convert.broadcast_to(count, (_groups(x, reduce),))
@@ -410,7 +410,7 @@ def _subcores() -> tuple[str, Reference]:
 
 
 def subcore_barrier() -> None:
-    """Wait until all sub-cores of this core have come here.
+    """Wait until all sub-cores of this core have arrived.
 
     Raises:
         PalladioValueError: outside of a program of vector sub-cores.
@@ -419,7 +419,7 @@ def subcore_barrier() -> None:
     me, count = axis_index(name), axis_size(name)
     if count == 1:
         return
-    # The first one collects the others and lets them go: no signal of the next barrier can come before that.
+    # The first one collects the others and releases them: no signal of the next barrier can arrive before that.
 
     def collect() -> None:
         semaphores.semaphore_wait(barrier, count - 1)
@@ -434,15 +434,15 @@ def subcore_barrier() -> None:
 
 
 def fetch_and_add(x_ref: Any, value: ArrayLike, *, subcore_id: ArrayLike) -> Array:
-    """Add to a scalar of another sub-core, atomically; returns what it was.
+    """Add to a scalar of another sub-core, atomically; returns the old value.
 
     Args:
         x_ref: a reference to one int32 in `pltpu.SMEM`.
-        value: what is added.
+        value: the number to add.
         subcore_id: the index of the sub-core.
 
     Raises:
-        PalladioTypeError: what is not a reference.
+        PalladioTypeError: not a reference.
         PalladioValueError: one of more than one element; outside of a program of vector sub-cores.
     """
     target = _whole(x_ref)

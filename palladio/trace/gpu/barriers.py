@@ -19,7 +19,7 @@ def barrier_arrive(barrier: Any, *, predicate: Any = None) -> None:
         predicate: a scalar bool; where it is false nothing arrives.
 
     Raises:
-        PalladioTypeError: what is not a barrier, or several; a predicate that is not a bool[].
+        PalladioTypeError: not a barrier, or several; a predicate that is not a bool[].
     """
     (root,), (stack,), operands = reached(one_barrier(barrier))
     bind(ops.barrier_arrive, root, predicate_of(predicate), *operands, transforms=stack)
@@ -29,7 +29,7 @@ def barrier_wait(barrier: Any) -> None:
     """Wait for the next completion of a barrier that this thread has not seen yet.
 
     Raises:
-        PalladioTypeError: what is not a barrier, or several.
+        PalladioTypeError: not a barrier, or several.
     """
     (root,), (stack,), operands = reached(one_barrier(barrier))
     bind(ops.barrier_wait, root, *operands, transforms=stack)
@@ -39,7 +39,7 @@ def barrier_test(barrier: Any) -> Any:
     """True if the next completion that this thread has not seen yet has come: bool[]. If so, it has now seen it.
 
     Raises:
-        PalladioTypeError: what is not a barrier, or several.
+        PalladioTypeError: not a barrier, or several.
     """
     (root,), (stack,), operands = reached(one_barrier(barrier))
     return bind(ops.barrier_test, root, *operands, transforms=stack)[0]
@@ -52,7 +52,7 @@ def barrier_arrive_and_wait(barrier: Any) -> None:
     thread has not seen yet.
 
     Raises:
-        PalladioTypeError: what is not a barrier, or several.
+        PalladioTypeError: not a barrier, or several.
     """
     reference = one_barrier(barrier)
     root = reference.root.palladio_type

@@ -80,7 +80,7 @@ def multicast_ref(ref: Any, axes: str | Sequence[str]) -> MulticastRef:
         axes: the names of cluster axes with static sizes.
 
     Raises:
-        PalladioTypeError: what is not a reference to memory that a block owns.
+        PalladioTypeError: not a reference to memory that a block owns.
         PalladioValueError: no axes, an axis that the mesh does not have or whose size only the call knows.
     """
     reference = require_reference(ref, "ref")

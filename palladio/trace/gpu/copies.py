@@ -67,7 +67,7 @@ def copy_gmem_to_smem(
         predicate: a scalar bool; where it is false nothing is copied, and the barrier gets its arrival all the same.
 
     Raises:
-        PalladioTypeError: what is not a reference, or of another dtype; no barrier.
+        PalladioTypeError: not a reference, or of another dtype; no barrier.
         PalladioValueError: another shape.
     """
     if leader_tracked is not None:
@@ -173,7 +173,7 @@ def async_prefetch(ref: Any, *, collective_axes: Any = None, leader_tracked: Any
     """Prefetch global memory into the second-level cache.
 
     Raises:
-        PalladioTypeError: what is not a reference to global memory.
+        PalladioTypeError: not a reference to global memory.
     """
     (root,), (stack,), operands = reached(require_reference(ref, "ref"))
     bind(ops.async_prefetch, root, predicate_of(predicate), *operands, transforms=stack)
@@ -216,7 +216,7 @@ def cluster_ref(ref: Any, idxs: dict[str, Any]) -> Reference:
         idxs: for some cluster axes, the block's index along them.
 
     Raises:
-        PalladioTypeError: what is not a reference; indices that are not a mapping.
+        PalladioTypeError: not a reference; indices that are not a mapping.
         PalladioValueError: an axis that the cluster has not.
     """
     if not isinstance(idxs, Mapping):

@@ -44,7 +44,7 @@ def delay(nanos: Any) -> None:
         nanos: i32[].
 
     Raises:
-        PalladioTypeError: what is not a scalar integer.
+        PalladioTypeError: not a scalar integer.
         PalladioValueError: outside of a kernel.
     """
     require_trace("delay")

@@ -129,7 +129,7 @@ def remote_ref(ref: Any, device_id: Any, device_id_type: Any = None) -> Transfor
             some of their names. With `DeviceIdType.LOGICAL`, its number, the last axis fastest.
 
     Raises:
-        PalladioTypeError: what is not a reference, or is memory of a block; an index that is not a scalar integer.
+        PalladioTypeError: not a reference, or is memory of a block; an index that is not a scalar integer.
         PalladioValueError: outside of a launch on several devices; an axis that there is not.
     """
     devices = _require_devices()

@@ -28,7 +28,7 @@ def layout_cast(x: Any, new_layout: Any) -> Any:
         new_layout: such as `plgpu.Layout.WGMMA`, or `plgpu.Layout.WGMMA.reduce(1)`.
 
     Raises:
-        PalladioTypeError: what is not an array or a layout.
+        PalladioTypeError: not an array or a layout.
         PalladioValueError: an array of another number of axes than the layout is for.
     """
     layout = described_layout(new_layout, "new_layout")
@@ -105,8 +105,8 @@ def transpose_ref(ref: Any, permutation: Sequence[int]) -> TransformedReference:
     """The reference with its axes in another order; the older spelling of `ref.transpose(permutation)`.
 
     Raises:
-        PalladioTypeError: what is not a reference or a sequence.
-        PalladioValueError: what is not a permutation of the axes.
+        PalladioTypeError: not a reference or a sequence.
+        PalladioValueError: not a permutation of the axes.
     """
     return require_reference(ref, "ref").transpose(*entries(permutation, "permutation", "the axes in their new order"))
 
@@ -121,7 +121,7 @@ def transform_ref(ref: Any, transform: Any) -> Reference:
         transform: a `TilingTransform`, a `SwizzleTransform`, or a sequence of them, the first one applied first.
 
     Raises:
-        PalladioTypeError: what is not a transform.
+        PalladioTypeError: not a transform.
         PalladioValueError: a tile that does not divide the reference; a swizzle that the buffer does not have.
     """
     reference = require_reference(ref, "ref")

@@ -59,7 +59,7 @@ def wgmma_accumulator_load(acc: Any, *, wait_n: int | None = 0) -> Any:
         wait_n: how many products may still be in flight; None waits for nothing, the caller has.
 
     Raises:
-        PalladioTypeError: what is not an accumulator; a part that is not static.
+        PalladioTypeError: not an accumulator; a part that is not static.
         PalladioValueError: a negative number of products.
     """
     accumulator = require_reference(acc, "acc")
