@@ -13,14 +13,14 @@ class MissingExtraError(PalladioError, ImportError):
 
 
 def missing(module: str, library: str, extra: str) -> MissingExtraError:
-    """The error for a module whose library is missing, with the extra that brings it."""
+    """The error for a module whose library is missing; it names the extra to install."""
     return MissingExtraError(
         f"{module} needs {library}, which is not installed", hint=f"pip install 'palladio[{extra}]'"
     )
 
 
 def each_tiling(tiling: Any) -> tuple[Any, Any, Any]:
-    """The tilings of the forward product, the left and the right gradient, from whatever `gmm` takes."""
+    """The tilings of the forward product, the left and the right gradient, from any tiling that `gmm` takes."""
     if (
         isinstance(tiling, (tuple, list))
         and len(tiling) == 3
@@ -31,10 +31,10 @@ def each_tiling(tiling: Any) -> tuple[Any, Any, Any]:
 
 
 def tiles(tiling: Any, *sizes: Sequence[int]) -> list[int]:
-    """Three tiles, nine integers, of whatever the library takes as a tiling; zeros where it is to choose.
+    """Three tiles, nine integers, from any tiling that the library takes; zeros for the library's choice.
 
     Args:
-        sizes: (m, k, n) of the forward product, the left and the right gradient, which look-up functions get.
+        sizes: (m, k, n) of the forward product, the left and the right gradient, for tilings that depend on them.
     """
     if tiling is None:
         return [0] * 9
@@ -53,11 +53,11 @@ def tiles(tiling: Any, *sizes: Sequence[int]) -> list[int]:
 
 
 _executors: list[Any] = []
-"""Executors given as parameter records, which stand in an operator's arguments as `#0`, `#1`, …"""
+"""Executors given as parameter records, written `#0`, `#1`, … in an operator's arguments."""
 
 
 def executor_name(interpret: Any) -> str:
-    """The string that stands for an `interpret` argument; empty for the default."""
+    """An `interpret` argument as a string; empty for the default."""
     if interpret is None or interpret is False:
         return ""
     if interpret is True:
@@ -70,5 +70,5 @@ def executor_name(interpret: Any) -> str:
 
 
 def executor_named(name: str) -> Any:
-    """The `interpret` argument that a string stands for."""
+    """The `interpret` argument from its string."""
     return _executors[int(name[1:])] if name.startswith("#") else name or None

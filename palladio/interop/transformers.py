@@ -1,4 +1,4 @@
-"""Hugging Face models whose experts run on Palladio.
+"""Hugging Face models with experts that run on Palladio.
 
     import palladio.interop.transformers
     model = AutoModelForCausalLM.from_pretrained(..., experts_implementation="palladio")

@@ -1,4 +1,4 @@
-"""Floor 7: further forms of the same IR, shared by every executor that runs kernels.
+"""Floor 7: the lowered forms of the IR, shared by every executor that runs kernels.
 
 A form lists what is legal in it, with the reasons; its programs print, read back, and still run on the evaluator.
 `LOWERINGS` are the passes that produce the forms, in the order in which an executor runs them.

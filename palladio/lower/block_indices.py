@@ -1,4 +1,4 @@
-"""Block indices as sums of multiples of grid indices, which may tell these apart, as digits tell numbers."""
+"""Block indices as sums of multiples of grid indices, which may determine these, as a number determines its digits."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
 from palladio.types.types import ArrayType
 
 OFFSET = -1
-"""Stands for the axis of the constant in a sum."""
+"""The key of the constant of a sum, in place of an axis."""
 
 LARGEST = 2**31
-"""Indices from here on would have wrapped around."""
+"""The bound from which on indices would have wrapped around."""
 
 Terms = dict[int, int]
 
 
 class Digits(NamedTuple):
-    """A block index from which some grid indices follow.
+    """A block index that determines some grid indices.
 
     Fields:
-        factors: by grid axis, from the least on: each is larger than what the axes before it add up to.
-        count: the number of blocks that the index goes through from 0 on, each once; 0 if it leaves some out.
+        factors: by grid axis, in ascending order: each is larger than the greatest sum of the axes before it.
+        count: the number of blocks that the index visits, each once, from 0 on; 0 if it skips some.
     """
 
     factors: dict[int, int]
@@ -47,7 +47,7 @@ def digits(grid: Grid, index_map: Program, atom: Atom) -> Digits | None:
 
 
 def told_apart(grid: Grid, block: BlockMap) -> set[int]:
-    """The grid axes whose index follows from which block a step has."""
+    """The grid axes whose index is determined by the block of a step."""
     if not block.contiguous:  # an axis may have two indices
         return set()
     found: set[int] = set()

@@ -46,7 +46,7 @@ def blocks_of(eqn: Eqn, grid: Grid) -> list[tuple[BlockMap, ArrayType]]:
 
 
 def axes_inside(grid: Grid, block: BlockMap, array: ArrayType) -> tuple[bool, ...]:
-    """For each axis of an array, whether all its blocks lie inside; () where some axis has no box of neighbours."""
+    """For each axis of an array, whether all its blocks lie inside; () if blocks are not contiguous."""
     if not block.contiguous:
         return ()
     known = grid_ranges(grid, block.index_map.inputs)

@@ -9,7 +9,7 @@ from palladio.passes.pipeline import ANY, Pass
 
 
 class _Folding(RangeRewriting):
-    """Scalars of one value become literals."""
+    """Replaces scalars of one possible value by literals."""
 
     def constant(self, var: Var, found: Range) -> Literal | None:
         if found.value is None or var.type.shape != ():

@@ -1,7 +1,7 @@
-"""The lowered forms: one table of rules each, with the reason that is given for a violation.
+"""The lowered forms: a table of rules for each, with the reason to report for a violation.
 
 A form is checked after the pass that makes it. Its rules get the integer ranges at the equation, so
-that a mark is proven again instead of trusted.
+that a mark is proved again instead of trusted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from palladio.types.types import SYNCHRONISING, RefType
 from palladio.types.views import View
 
 ACCESSES = tuple(op for op in ALL_OPS if op.index_start)
-"""The operations that reach into arrays and references by stacks of transforms."""
+"""The operations that access arrays and references through stacks of transforms."""
 
 
 @dataclass
 class Facts:
-    """The facts that a row may go by.
+    """The facts that a row may use.
 
     Fields:
-        ranges: of the integers that are visible where the equation stands.
+        ranges: of the integers that are visible at the equation.
         single: the scalar results of earlier equations that can only have one value.
     """
 
@@ -48,7 +48,7 @@ class Row(NamedTuple):
     Fields:
         op: the operation that it applies to; None for every operation.
         holds: whether an equation satisfies it.
-        reason: the reason that is given for a violation.
+        reason: the reason to report for a violation.
     """
 
     op: Op | None
@@ -79,7 +79,7 @@ class _Check(RangeRewriting):
 
 
 def form(name: str, rows: Sequence[Row]) -> Form:
-    """The form of program in which every equation keeps these rows."""
+    """The form of program in which every equation satisfies these rows."""
 
     def broken(program: Program) -> tuple[Eqn | None, str] | None:
         check = _Check(rows)

@@ -1,9 +1,9 @@
-"""Which outputs of a kernel call need no values to begin with.
+"""Outputs of a kernel call that need no initial values.
 
 Some are written whole, whatever the kernel reads. That is proved from the structure alone: the blocks of the grid's
-points are those of the array, each grid axis moving along one axis of it, and the first thing that the kernel does to a
-block is to store all of it. Of others, each block belongs to one task, which can mark what it has initialised. The same
-structure tells which are written once and never read.
+points are those of the array, each grid axis moving along one axis of it, and the kernel's first access to a block
+stores all of it. In others, each block belongs to one task, which can mark the parts that it has initialised. The
+same structure shows which outputs are written once and never read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from palladio.types.types import ArrayType
 
 
 def written_whole(grid: Grid, kernel: Program) -> set[int]:
-    """The outputs whose elements are all proven to be written before they are read."""
+    """The outputs whose elements are all proved to be written before they are read."""
     refs = grid.split(kernel.inputs).outputs
     outputs = enumerate(zip(grid.outputs, grid.output_types, refs))
     return {n for n, (block, type, ref) in outputs if _tiles_all(grid, block, type) and _stored_first(kernel, ref)}
 
 
 def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> InitMarks | None:
-    """The marks of an output: one for each block, or one for each row where a kernel chooses among its elements."""
+    """The marks of an output: one for each block, or one for each row of a matrix block if the kernel has a select."""
     counts = block_counts(grid, block, type)
     if counts is None:
         return None
@@ -37,7 +37,7 @@ def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> I
 
 
 def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...] | None:
-    """The number of blocks of an array along each axis, where it has whole ones only; no two tasks see one."""
+    """The number of blocks of an array along each axis; None if some are partial, or may be shared by two tasks."""
     if not all(isinstance(dim, (Blocked, Squeezed)) for dim in block.dims):
         return None
     sizes = [size for size, _, _, _ in block.steps]
@@ -59,7 +59,7 @@ def _reflects(index_map: Program, atom: Atom, var: Var) -> bool:
 
 
 def written_once(grid: Grid, kernel: Program) -> set[int]:
-    """The outputs that the kernel only stores to, all of a block at once and no block twice."""
+    """The outputs that the kernel only stores to, each whole block in one store and no block twice."""
     refs = grid.split(kernel.inputs).outputs
     aliases = {target for _, target in grid.aliases}
     found = set()
@@ -88,7 +88,7 @@ def _tiles_all(grid: Grid, block: BlockMap, type: ArrayType) -> bool:
 
 
 def _steps(grid: Grid, index_map: Program, atom: Atom, moves: set[int]) -> int:
-    """The number of blocks that an index goes through from 0 on, along its own axes; 0 if that is not known."""
+    """The number of blocks that an index visits from 0 on, along its own axes; 0 if that is not known."""
     index = digits(grid, index_map, atom)
     if index is None or not moves.isdisjoint(index.factors):
         return 0

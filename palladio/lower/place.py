@@ -1,4 +1,4 @@
-"""Placement of the allocations of a launch: the one answer to where a buffer lives and what completes a barrier."""
+"""Placement of the allocations of a launch: the location of each buffer, and the arrivals that complete a barrier."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OF_CORES = frozenset({*OF_THREADS, *OF_BLOCKS, SEMAPHORE, DMA_SEMAPHORE})
 
 
 def kinds_of(space: MemorySpace) -> tuple[str, ...]:
-    """The kinds of mesh axes of cores along which there is one such memory for each index."""
+    """The kinds of core mesh axes along which each index has a separate memory of this space."""
     if space in OF_CORES:
         return CORES
     return CORES[:2] if space is VMEM_SHARED else CORES[:1]
@@ -59,8 +59,8 @@ def owner_of(type: RefType) -> int | None:
 def arrivals_of(type: RefType, extents: Mapping[str, int]) -> int:
     """The arrivals that complete a phase of a barrier.
 
-    A cluster barrier counts those of its own block and of each block that differs from it along one of its axes, or
-    along those of one group of them.
+    A cluster barrier counts arrivals of its own block and of each block that differs from it along one of its axes, or
+    along one group of its axes.
 
     Args:
         extents: the sizes of the cluster's axes by name; along others there is one block.
@@ -71,12 +71,12 @@ def arrivals_of(type: RefType, extents: Mapping[str, int]) -> int:
 
 
 def alignment_of(type: RefType) -> int:
-    """The multiple of bytes at which a buffer begins: where bulk tensor copies reach it, or as its swizzle wants."""
+    """The multiple of bytes at which a buffer begins: for bulk tensor copies, or for its swizzle."""
     return H100_SXM.copy_alignment if type.attribute(SwizzleTransform) is None else H100_SXM.shared_alignment
 
 
 def aligned_bytes(type: RefType) -> int:
-    """The bytes of a buffer, with those that its alignment costs."""
+    """The bytes of a buffer, padded to its alignment."""
     alignment = alignment_of(type)
     return -(-type.size * type.dtype.itemsize // alignment) * alignment
 
@@ -94,7 +94,7 @@ def placements(params: Launch, meshes: Sequence[MeshShape] | None = None) -> tup
     """The placement of each scratch buffer of a launch.
 
     Args:
-        meshes: its meshes with the sizes known that only a call tells.
+        meshes: its meshes, with the sizes that are known only at the call.
     """
     meshes = params.meshes if meshes is None else meshes
     if any(mesh.has_cores for mesh in meshes):
@@ -117,7 +117,7 @@ def _on_cores(type: RefType, meshes: Sequence[MeshShape]) -> Placement:
 
 
 def _of_blocks(type: RefType, meshes: Sequence[MeshShape], ends: list[int]) -> Placement:
-    """Shared memory is given out in the order of the buffers; `ends` are the bytes taken in a block of each mesh."""
+    """Shared memory is allocated in the order of the buffers; `ends` are the bytes in use in a block of each mesh."""
     owner = owner_of(type) or 0
     size = math.prod(type.shape) * type.dtype.itemsize
     if type.space in OF_THREADS:

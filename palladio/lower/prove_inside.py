@@ -1,4 +1,4 @@
-"""Accesses that are surely inside their array: blocks of a grid, and slices at an index known only at the call."""
+"""Accesses that are proved inside their array: blocks of a grid, and slices at an index known only at the call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ranges of integers: the least and the greatest value that each integer or bool of a program can have.
+"""Range analysis: the least and the greatest value of each integer or bool of a program.
 
-The analysis is conservative: a range may be too wide, never too narrow. It knows what grids, loops and launches say of
-their indices. Arithmetic that may leave its dtype has the whole range of the dtype.
+The analysis is conservative: a range may be too wide, never too narrow. The ranges of indices come from grids, loops
+and launches. Arithmetic that may overflow has the whole range of its dtype.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Range(NamedTuple):
         return self.low if self.low == self.high else None
 
     def within(self, other: Range) -> bool:
-        """True if another range has all of it."""
+        """True if another range contains all of it."""
         return other.low <= self.low and self.high <= other.high
 
 
@@ -62,7 +62,7 @@ def range_of(atom: Atom, known: Mapping[Var, Range]) -> Range | None:
     return known.get(atom) or whole(atom.type)
 
 
-# Rules: from the ranges of the operands to that of the result, which is cut to the dtype.
+# Rules: from the ranges of the operands to that of the result, which is clamped to the dtype.
 
 
 def _corners(function: Callable[[int, int], int]) -> Rule:
@@ -213,7 +213,7 @@ def result_range(eqn: Eqn, known: Mapping[Var, Range]) -> Range | None:
     return found if found is not None and found.within(everything) else everything
 
 
-# What control flow, grids and launches say of the inputs of their programs.
+# The inputs of the programs of control flow, grids and launches.
 
 
 def grid_ranges(grid: Grid, inputs: Sequence[Var]) -> Ranges:
@@ -318,7 +318,7 @@ def _contradicts(eqn: Eqn, known: Ranges, made: Mapping[Var, Eqn]) -> bool:
 
 
 class _InRange(RangeRewriting):
-    """Notes the results of arithmetic that cannot leave their dtype, and the ranges of what equations take."""
+    """Collects the results of arithmetic that cannot overflow, and the ranges of the operands."""
 
     def __init__(self) -> None:
         self.found: set[Var] = set()
@@ -336,7 +336,7 @@ class _InRange(RangeRewriting):
 
 
 def in_range(program: Program, given: Ranges) -> tuple[set[Var], Ranges]:
-    """The results of arithmetic of a program that cannot leave their dtype, so that nothing wraps around.
+    """The results of arithmetic of a program that cannot overflow, and so do not wrap around.
 
     With them the ranges of the integers that its equations take.
 

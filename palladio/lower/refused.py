@@ -1,4 +1,4 @@
-"""The error of a compiler that does not take a program: its message is the reason, for the user."""
+"""The error of a compiler that rejects a program: its message is the reason, for the user."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ class Refused(PalladioNotImplementedError):
     op: str | None = None
 
     def name(self, op: str, target: str) -> None:
-        """Say which operation it is, unless that has been said."""
+        """Name the operation in the message, unless one is named already."""
         if self.op is None:
             self.op, self.rule = op, f"{op} is not compiled for {target}: {self.rule}"

@@ -1,8 +1,8 @@
-"""The roles of a launch: which warpgroups run the same program, and what that program is.
+"""The roles of a launch: the warpgroups that run the same program, and that program.
 
-Threads of a kernel choose what to do by their number: `cond (warpgroup == 2)`. Where the outcome is known for each
-warpgroup, they get programs of their own, without the choice. Those whose outcomes are the same share one, in which the
-number stays a variable if there are several.
+Threads of a kernel branch on their number: `cond (warpgroup == 2)`. Where the outcome is known for each warpgroup, they
+get separate programs, without the branch. Threads with the same outcomes share one, in which the number stays a
+variable if there are several of them.
 
 The pass `split_roles` writes a launch's program as one choice between those of its roles; emission writes one branch
 for each.
@@ -46,7 +46,7 @@ class Role:
 
 
 class _Split(Exception):
-    """Threads that had been taken together choose differently."""
+    """Threads that were grouped take different branches."""
 
     def __init__(self, parts: Sequence[tuple[int, ...]]) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def thread_input(mesh: MeshShape, program: Program) -> Var | None:
 
 
 def roles_of(params: Launch, number: int, program: Program) -> tuple[Role, ...]:
-    """The roles of a mesh of a launch: those that `split_roles` wrote down, or found now."""
+    """The roles of a mesh of a launch: those recorded by `split_roles`, or computed now."""
     mesh = params.meshes[number]
     if not params.roles or not params.roles[number]:
         count = math.prod(axis.size or 1 for axis in mesh.of("thread"))
@@ -99,7 +99,7 @@ def roles_of(params: Launch, number: int, program: Program) -> tuple[Role, ...]:
 
 
 def chooses(program: Program, thread: Var | None, threads: tuple[int, ...]) -> bool:
-    """True if these threads run different branches of some choice in a program."""
+    """True if these threads take different branches of some `cond` of a program."""
     try:
         _Specialised(threads).program(program, {thread: {n: n for n in threads}} if thread else {})
     except _Split:
@@ -108,13 +108,13 @@ def chooses(program: Program, thread: Var | None, threads: tuple[int, ...]) -> b
 
 
 class _Specialised:
-    """Writes a program for some threads."""
+    """Specialises a program for some threads."""
 
     def __init__(self, threads: tuple[int, ...]) -> None:
         self.threads = threads
 
     def program(self, program: Program, known: Mapping[Any, Values]) -> Program:
-        """The program, given what some of its inputs are."""
+        """The program, given the values of some of its inputs."""
         builder = Builder()
         atoms: dict[Atom, Atom] = {}
         values = dict(known)
@@ -126,7 +126,7 @@ class _Specialised:
         return Program(program.inputs, tuple(builder.eqns), outputs, program.name, program.location)
 
     def settle(self, var: Var, atoms: dict[Atom, Atom], values: dict[Any, Values]) -> None:
-        """A constant, if all threads have one value."""
+        """Replace a variable by a constant, if all threads have one value."""
         different = {np.asarray(value).tobytes() for value in values[var].values()}
         if len(different) == 1 and isinstance(var.type, ArrayType):
             atoms[var] = Literal(next(iter(values[var].values())), var.type.dtype)
@@ -176,7 +176,7 @@ class _Specialised:
     def choose(
         self, builder: Builder, eqn: Eqn, outcome: Values, atoms: dict[Atom, Atom], values: dict[Any, Values]
     ) -> None:
-        """Write the branch that these threads take in the place of the choice."""
+        """Inline the branch that these threads take."""
         branches = eqn.branches
         chosen: dict[int, list[int]] = {}
         for n in self.threads:

@@ -1,4 +1,4 @@
-"""A launch's program as one choice, by the number of the warpgroup, between the programs of its roles."""
+"""A launch's program as one branch on the number of the warpgroup, between the programs of its roles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palladio.types import dtypes
 
 
 def _split_program(mesh: MeshShape, program: Program) -> tuple[Program, tuple[int, ...]]:
-    """A program as a choice between its roles, and the role of each thread."""
+    """A program as a branch between its roles, and the role of each thread."""
     count = threads_of(mesh)
     if count is None:
         return program, ()

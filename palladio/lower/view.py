@@ -1,4 +1,4 @@
-"""Each access in its normal form: the views that its stacks of transforms are, with the operands that they have."""
+"""Each access in its normal form: views in place of its stacks of transforms, with their operands."""
 
 from __future__ import annotations
 

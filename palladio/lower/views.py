@@ -1,4 +1,4 @@
-"""From a stack of transforms to views: one where it is an affine map, as almost all are; else several in a row.
+"""From a stack of transforms to views: one if it is an affine map, as almost all are; else a chain of several.
 
 The base of each further view is the previous selection, as an array in row-major order. A new view begins where
 a reshape joins axes that are not contiguous, after a gather, and where a bitcast gives bits of a selection
@@ -31,7 +31,7 @@ def views(array: ArrayType, stack: Sequence[Transform], operands: Sequence[Shape
     """The views equal to a stack of transforms; none for all of the array. The block of a `Peer` is ignored.
 
     Args:
-        array: the type of what the stack starts from.
+        array: the type of the array that the stack is applied to.
         operands: the shapes of the index operands.
     """
     return _views(array, tuple(stack), tuple(map(tuple, operands)))
@@ -54,7 +54,7 @@ class _Chain:
         self.last = whole(array)
 
     def take(self, transform: Transform, operands: Sequence[Shape]) -> None:
-        """Take one more transform in."""
+        """Absorb one more transform."""
         match transform:
             case Index():
                 self.select(_indexed(self.last.sizes, transform, operands))
@@ -76,7 +76,7 @@ class _Chain:
         self.last = whole(base)
 
     def select(self, inner: tuple[Shape, tuple[Coordinate, ...], list[Guard], tuple[int, ...]]) -> None:
-        """Take a selection in."""
+        """Absorb a selection."""
         if self.last.gathered:
             self.begin(self.last.type)
         sizes, coordinates, guards, gathered = inner
@@ -84,7 +84,7 @@ class _Chain:
         self.last = self.last.of(guarded(view, guards))
 
     def transpose(self, permutation: Sequence[int]) -> None:
-        """Take the axes in another order."""
+        """Permute the axes."""
         rank = len(permutation)
         sizes = tuple(self.last.sizes[axis] for axis in permutation)
         places = tuple(along(permutation.index(axis), rank) for axis in range(rank))
@@ -93,7 +93,7 @@ class _Chain:
         self.last = View(self.last.base, sizes, inner.coordinates, inner.guards, gathered)
 
     def reshape(self, shape: Shape) -> None:
-        """Take the same elements in another shape."""
+        """Reshape the selection."""
         found = self.last.reshaped(shape)
         if found is None:
             self.begin(ArrayType(shape, self.last.base.dtype))
@@ -125,7 +125,7 @@ class _Chain:
             self.reshape((*shape[:axis], count, *shape[axis + 1 :]))
 
     def view(self, inner: View) -> None:
-        """Take a view in."""
+        """Absorb a view."""
         if inner.base != self.last.type or self.last.gathered:
             self.begin(inner.base)
         self.last = self.last.of(inner)

@@ -3,9 +3,9 @@
     from palladio.interop.jax import gmm
 
 Compiled programs call the kernels by XLA's foreign function interface, on the memory of XLA's own buffers. The products
-are primitives of JAX with derivatives in both modes, as often as one likes: the gradient of a grouped product is a
+are primitives of JAX with derivatives in both modes, to any order: the gradient of a grouped product is a
 grouped product. Shapes and dtypes are checked when a function is traced. The values of traced group sizes are checked
-when it runs; an error then has the text and the line that it has elsewhere, as a `jax.errors.JaxRuntimeError`.
+when it runs; an error then is a `jax.errors.JaxRuntimeError` with the usual text and line.
 """
 
 from palladio.interop.extras import missing

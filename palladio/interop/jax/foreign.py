@@ -1,8 +1,8 @@
 """Calls from XLA's compiled programs into Python, by XLA's foreign function interface and without a C compiler.
 
-The handler is a C function that `ctypes` makes of a Python function. It gets a call frame with XLA's buffers, and
-calls a function of the library on NumPy views of them; the result is written where XLA wants it. Structures and their
-numbers are those of XLA's header `xla/ffi/api/c_api.h`, version 0.3; a field is named as it is there.
+The handler is a Python function that `ctypes` wraps as a C function. It gets a call frame with XLA's buffers, and
+calls a function of the library on NumPy views of them; the result is written where XLA wants it. Structures and
+constants are those of XLA's header `xla/ffi/api/c_api.h`, version 0.3, with its field names.
 
 A call names its function, and its static arguments as text, so that a program that was exported runs in another
 process, which has imported this module.
@@ -50,7 +50,7 @@ _DTYPES: dict[int, Any] = {
     19: ml_dtypes.float8_e5m2,
     20: ml_dtypes.float8_e4m3fn,
 }
-"""XLA_FFI_DataType, the dtypes that Palladio has."""
+"""XLA_FFI_DataType, for the dtypes that Palladio has."""
 
 
 class _Extension(ctypes.Structure):
@@ -102,7 +102,7 @@ class _Buffers(ctypes.Structure):
 
 
 class _Attributes(ctypes.Structure):
-    """XLA_FFI_Attrs, all of whose values are strings here."""
+    """XLA_FFI_Attrs; all values are strings here."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -147,14 +147,14 @@ class _CallFrame(ctypes.Structure):
 
 
 FUNCTIONS: dict[str, Callable[..., None]] = {}
-"""The functions that a call can name: of the inputs, None for those that it does not have, `out` and the options."""
+"""The functions that a call can name: their arguments are the inputs, None for missing ones, `out` and the options."""
 
 _places: dict[str, Location] = {}
 """The line of each call that this process has traced, by its text."""
 
 
 def call(function: str, options: dict[str, Any], out: Any, inputs: Sequence[Any]) -> Any:
-    """A call of a function of `FUNCTIONS` on JAX arrays, traced or not, some of which may be None.
+    """A call of a function of `FUNCTIONS` on JAX arrays, traced or not; inputs may be None.
 
     Args:
         options: plain values that JSON can hold.
@@ -211,7 +211,7 @@ def _text(span: _Span) -> str:
 
 
 def _handle(pointer: Any) -> int | None:
-    """The handler: an error becomes one of XLA, with its text."""
+    """The handler: an error is passed to XLA, with its text."""
     frame = pointer.contents
     if frame.extension_start and frame.extension_start.contents.extension_base.type == _METADATA:
         version = frame.extension_start.contents.metadata.contents.api_version

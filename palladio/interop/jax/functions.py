@@ -75,7 +75,7 @@ def gmm(
 
 
 def _in_groups(sizes: Array, offset: Any, groups: int, m: int) -> Array:
-    """Which rows belong to `groups` groups from `offset` on, `bool[m, 1]`."""
+    """True for the rows of `groups` groups from `offset` on, `bool[m, 1]`."""
     first = 0 if offset is None else offset
     ends = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(sizes, dtype=jnp.int32)])
     row = jnp.arange(m)
@@ -260,16 +260,16 @@ def _array(indices: Any) -> Any:
 
 
 def _check_sizes(sizes: Any, m: int) -> None:
-    """Group sizes that are known are checked at once, not when the product runs."""
+    """Check known group sizes immediately, not when the product runs."""
     if not isinstance(sizes, jax.core.Tracer):
         group_sizes_of(np.asarray(sizes), m)
 
 
 def _checked(run: Callable[..., Any], *arguments: Any) -> Any:
-    """The shape and dtype of what a function of the library would return, some of whose arguments may be None.
+    """The shape and dtype of the result of a function of the library; arguments may be None.
 
     Raises:
-        PalladioError: for what the library refuses of these shapes and dtypes.
+        PalladioError: for shapes and dtypes that the library refuses.
     """
     present = {
         str(n): ShapeDtypeStruct(np.shape(each), each.dtype)

@@ -1,7 +1,7 @@
 """The products of the library as primitives of JAX: `gmm`, `tgmm` and `matmul`, each linear in two operands.
 
-A primitive has what JAX asks for: the type of its result, how it is lowered, its tangent and its transpose, how it runs
-over a batch, and how it is sharded. The tangent and the transpose of a product are such products.
+A primitive has the rules that JAX needs: the type of its result, lowering, tangent, transpose, batching and sharding.
+The tangent and the transpose of a product are again products of these kinds.
 
     gmm(lhs, rhs)          tangents: gmm(dlhs, rhs), gmm(lhs, drhs)       transposes: gmm(ct, rhs^T), tgmm(lhs^T, ct)
     tgmm(lhs, rhs)         tangents: tgmm(dlhs, rhs), tgmm(lhs, drhs)     transposes: gmm(rhs, ct^T)^T, gmm(lhs^T, ct)
@@ -32,7 +32,7 @@ from palladio.types.dtypes import canonical
 Array = Any
 Tiles = tuple[int, ...]
 
-# These parts of JAX are not typed.
+# These parts of JAX have no type annotations.
 ad: Any = jax.interpreters.ad
 batching: Any = jax.interpreters.batching
 mlir: Any = jax.interpreters.mlir
@@ -71,7 +71,7 @@ class Product:
         return (lhs[0] * (self.groups if self.kind == "tgmm" else 1), rhs[1])
 
     def like(self, kind: str, dtype: Any, order: Sequence[int], **fields: Any) -> Product:
-        """Another product that is computed for this one, whose tilings are these in another order."""
+        """Another product, computed for a derivative of this one, with the tilings in another order."""
         tiling = tuple(size for each in order for size in self.tiling[3 * each : 3 * each + 3])
         return replace(self, kind=kind, dtype=np.dtype(dtype).name, tiling=tiling, **fields)
 
@@ -146,7 +146,7 @@ def together(*arrays: Array) -> Sequence[Array]:
 
 
 def _varying(type: Any) -> frozenset[str]:
-    """The manual axes that an array varies over, which JAX 0.10 calls otherwise than its forerunners."""
+    """The manual axes that an array varies over, which JAX 0.10 names differently from older versions."""
     own = getattr(getattr(type, "manual_axis_type", None), "varying", None)
     return own if own is not None else getattr(type, "vma", frozenset())
 
@@ -259,7 +259,7 @@ _SHARDED = {"gmm": "n", "tgmm": "n", "matmul": "mn"}
 
 @functools.lru_cache(1024)
 def _partitioned(static: Product, indices: int) -> Any:
-    """The call of a product, with what XLA's partitioner may do to it."""
+    """The call of a product, with its rule for XLA's partitioner."""
 
     def run(*operands: Array) -> Array:
         return _called(*operands, static=static)
@@ -290,16 +290,16 @@ def _partitioned(static: Product, indices: int) -> Any:
 
 
 def lower(context: Any, operands: Sequence[Any], run: Callable[..., Array], partitioned: Callable[[], Any]) -> Any:
-    """Lower a call of a primitive: `run`, or, where several devices share a program, what their partitioner may cut."""
+    """Lower a call of a primitive: `run`, or `partitioned()` where several devices share a program."""
     where = context.module_context.axis_context
     shared = len(getattr(where, "device_assignment", None) or ()) > 1
     return mlir.lower_fun(partitioned() if shared else run, multiple_results=False)(context, *operands)
 
 
 def register_lowering(primitive: Any, rule: Callable[..., Any]) -> None:
-    """Register a primitive's rule for lowering, which is to know the devices."""
+    """Register a primitive's rule for lowering, which needs the devices."""
     mlir.register_lowering(primitive, rule)
-    try:  # JAX gives a lowering the devices only on request, and has no public API for the request
+    try:  # JAX passes the devices to a lowering only on request, and has no public API for the request
         from jax._src.dispatch import prim_requires_devices_during_lowering
     except ImportError:
         return  # sharded operands are gathered then

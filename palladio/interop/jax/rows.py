@@ -1,7 +1,7 @@
 """Functions of the last axes of their arrays as a primitive of JAX: `softmax` of rows, `attention` of heads.
 
-Axes before the last ones are independent of each other: a batch is one more of them, and each device computes its own
-part of the ones that are sharded. The derivatives stand in `functions`.
+The leading axes are independent: a batch is one more of them, and each device computes its own part of the sharded
+ones. The derivatives are in `functions`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from palladio.interop.jax import foreign
 from palladio.interop.jax.primitives import lower, register_lowering, together
 
 Array = Any
-# These parts of JAX are not typed.
+# These parts of JAX have no type annotations.
 batching: Any = jax.interpreters.batching
 sharding: Any = jax.sharding
 
@@ -44,7 +44,7 @@ class Rows:
 
     @property
     def letters(self) -> tuple[Sequence[str], str]:
-        """The last axes of the operands and of the result; those of one letter have one size."""
+        """The last axes of the operands and of the result; axes with the same letter have the same size."""
         return {"softmax": (("n",), "n"), "attention": (("md", "nd", "ne"), "me")}[self.kind]
 
     def shape(self, operands: Sequence[Any]) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ batching.primitive_batchers[rows_p] = _batched
 
 @functools.lru_cache(1024)
 def _partitioned(static: Rows, leading: int) -> Any:
-    """The call, with what XLA's partitioner may do to it: cut axes before the last ones."""
+    """The call, with its rule for XLA's partitioner: the leading axes may be sharded."""
 
     def run(*operands: Array) -> Array:
         return _called(*operands, static=static)

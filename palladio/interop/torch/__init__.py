@@ -2,8 +2,8 @@
 
     from palladio.interop.torch import gmm
 
-Tensors are in host memory. Each function calls a `torch.library` operator, `torch.ops.palladio.gmm` and its kin, whose
-derivatives are such operators again, so they can be differentiated to any order. `moe_mlp` is the expert layer
+Tensors are in host memory. Each function calls a `torch.library` operator, e.g. `torch.ops.palladio.gmm`, whose
+derivatives are operators too, so they can be differentiated to any order. `moe_mlp` is the expert layer
 of a mixture of experts, `ExpertParallel` spreads one over many processes. `op` makes an operator of any kernel call.
 """
 
@@ -27,7 +27,7 @@ else:
     def __getattr__(name: str) -> Any:
         if name != "ExpertParallel":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # With distributed tensors, which take as long to import as PyTorch itself, and most processes never use.
+        # It imports distributed tensors, which take as long as PyTorch itself and which most processes never use.
         from palladio.interop.torch.distributed import ExpertParallel
 
         return ExpertParallel

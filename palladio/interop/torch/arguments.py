@@ -51,7 +51,7 @@ def dtype_of(dtype: Any) -> torch.dtype | None:
 
 
 def require_tensors(**tensors: Any) -> None:
-    """Refuse operands that are not tensors, or whose elements do not lie in memory by strides.
+    """Refuse operands that are not tensors, or not strided ones.
 
     Raises:
         PalladioTypeError: naming the first one.

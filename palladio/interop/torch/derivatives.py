@@ -1,4 +1,4 @@
-"""Parts of operators' derivatives and batching rules, and the transformations that are under way."""
+"""Parts of operators' derivatives and batching rules, and the active transformations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 def primal(tensor: torch.Tensor | None) -> torch.Tensor | None:
     """A tensor without the tangent that it has at the current level of `torch.func`.
 
-    PyTorch has one level of tangents, whose number a compiled graph does not tell.
+    PyTorch has one level of tangents; a compiled graph does not have its number.
     """
     unpack: Any = torch.autograd.forward_ad.unpack_dual
     return None if tensor is None else unpack(tensor, level=0).primal
@@ -25,7 +25,7 @@ def keep(ctx: Any, *tensors: torch.Tensor | None) -> None:
 
 
 def total(*terms: torch.Tensor | None) -> torch.Tensor | None:
-    """The sum of tangents, of which None is zero."""
+    """The sum of tangents; None is zero."""
     given = [each for each in terms if each is not None]
     return functools.reduce(torch.add, given) if given else None
 
@@ -54,9 +54,9 @@ def nothing_watches(args: Any) -> bool:
 
 
 def is_direct(tensors: Any) -> bool:
-    """True if a call of these tensors, and nothing else that is a tensor, is one of the library: nothing watches.
+    """True if a call of these tensors, and no others, can go to the library directly: nothing watches.
 
-    It is asked before every small product, and so it is written without generators.
+    It runs before every small product, and so it is written without generators.
     """
     if torch.compiler.is_compiling() or is_transformed() or torch.is_autocast_enabled("cpu"):
         return False

@@ -6,8 +6,8 @@
               a row for each     uneven        the module's own         back          at home
               choice             splits        forward pass
 
-Capacity is unlimited: every row that the router sends is exchanged, none is dropped. Rows keep the order that they have
-in one process, of ranks and then of tokens, so that sums over them are the same sums.
+Capacity is unlimited: every row that the router sends is exchanged, none is dropped. Rows keep the order of a single
+process, by rank and then by token, so that sums over them are the same.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ExpertParallel(ParallelStyle):
     The module's parameters have the experts on their first axis. They become DTensors, sharded over the mesh; a rank's
     experts are consecutive. The module is called with `tokens: dtype[t, h]`, `expert_ids: i64[t, k]` and
     `expert_weights: dtype[t, k]` of its own rank, `t` differing from rank to rank, and returns `dtype[t, h]`, as
-    `moe_mlp` does; an id outside of 0 to e - 1 is of no expert and adds nothing. Its own forward pass sees rows that
-    were sent to this rank and the experts that are here. All ranks of the mesh call it together, and all go through
-    backward or none does.
+    `moe_mlp` does; an id outside of 0 to e - 1 has no expert and adds nothing. Its own forward pass sees rows that
+    were sent to this rank, and its local experts. All ranks of the mesh call it together, and all run backward or none
+    does.
 
     `fully_shard` on another dimension of the mesh comes after it. In float64 the results and gradients are those of
     one process, bit by bit. A rank that dies is an error on the others, at the latest when the time limit of their
@@ -67,7 +67,7 @@ class ExpertParallel(ParallelStyle):
         for name, parameter in module.named_parameters():
             shards = distribute_tensor(parameter.detach(), device_mesh, [Shard(0)], src_data_rank=self.src_data_rank)
             module.register_parameter(name, torch.nn.Parameter(shards, requires_grad=parameter.requires_grad))
-        parts = self.parts if device_mesh.size() > 1 else 1  # alone, nothing travels meanwhile
+        parts = self.parts if device_mesh.size() > 1 else 1  # on one rank, there is no exchange to overlap
         module.forward = _Exchange(module, device_mesh, experts, parts)
         return module
 
@@ -118,7 +118,7 @@ class _Route:
     """An exchange of rows among ranks: `sent[r]` of them go to rank r and `received[r]` come from there, in order.
 
     Fields:
-        found: where the rows of the exchange that is under way will be, there or back.
+        found: the destination of the rows of the exchange in flight, in either direction.
         under_way: that exchange.
     """
 
@@ -129,7 +129,7 @@ class _Route:
     under_way: Any = None
 
     def begin(self, rows: Tensor, received: list[int], sent: list[int]) -> Tensor:
-        """Begin an exchange: the tensor where the rows will be."""
+        """Begin an exchange; returns the tensor that will hold the rows."""
         found = rows.new_empty(sum(received), *rows.shape[1:])
         rows = rows.contiguous()
         self.under_way = torch.distributed.all_to_all_single(found, rows, received, sent, self.group, async_op=True)
@@ -137,7 +137,7 @@ class _Route:
         return found
 
     def end(self) -> Tensor:
-        """Wait for the exchange that is under way; the received rows."""
+        """Wait for the exchange in flight; returns the received rows."""
         self.under_way.wait()
         found: Tensor = self.found
         self.under_way = self.found = None
@@ -180,13 +180,13 @@ def _begun(rows: Tensor, route: _Route) -> Tensor:
 
 
 def _ended(rows: Tensor, route: _Route) -> Tensor:
-    """The rows of an exchange that is under way."""
+    """The rows of an exchange in flight."""
     found: Tensor = _End.apply(rows, route)  # type: ignore[no-untyped-call]
     return found
 
 
 class _Exchange:
-    """The forward pass of a module whose experts are sharded.
+    """The forward pass of a module with sharded experts.
 
     Fields:
         module: its class has the forward pass of the local experts.
@@ -244,14 +244,14 @@ class _Exchange:
         return _Route(counts.sum(dim=1).tolist(), sent, self.mesh.get_group())
 
     def _computed(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """The rows of all ranks, each rank's sorted by expert, as they leave the experts of this rank."""
+        """The results of this rank's experts for the rows of all ranks; each rank's rows are sorted by expert."""
         ranks, here = counts.shape
         numbers = torch.arange(here, device=rows.device).repeat(ranks)
         ids = torch.repeat_interleave(numbers, counts.reshape(-1))[:, None]
         return self._of_local_experts(rows, ids, torch.ones_like(ids, dtype=rows.dtype))
 
     def _of_local_experts(self, rows: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        """The module's own forward pass, whose parameters are the experts of this rank."""
+        """The module's own forward pass, with the experts of this rank as parameters."""
         local = copy.copy(self.module)
         local._parameters = {name: _local(each) for name, each in self.module._parameters.items()}
         found: Tensor = type(self.module).forward(local, rows, ids, weights)
@@ -263,7 +263,7 @@ class _Part:
 
     Fields:
         rows: a row for each choice of an expert, sorted by expert; those of no expert are last.
-        sizes: how many rows each expert has.
+        sizes: the number of rows of each expert.
     """
 
     def __init__(self, tokens: Tensor, ids: Tensor, weights: Tensor, experts: int) -> None:

@@ -1,4 +1,4 @@
-"""The library's expert layer as `torch.library` operators: by itself, and with what its gradient needs."""
+"""The library's expert layer as `torch.library` operators: alone, and with the inputs that its gradient needs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _(tokens: Tensor, *others: Any) -> Tensor:
 
 @operator("palladio::moe_mlp_with_inputs", f"({_ARRAYS}, {_OPTIONS}) -> (Tensor, Tensor)")
 def moe_mlp_with_inputs(*layer: Any) -> tuple[Tensor, Tensor]:
-    """The layer, differentiable, with the inputs of its activation, `[t k, parts, columns]`."""
+    """The differentiable layer, and the inputs of its activation, `[t k, parts, columns]`."""
     found: tuple[Tensor, Tensor] = _call(*layer).with_inputs()
     return found
 

@@ -65,7 +65,7 @@ def moe_mlp(
     after: Activation | None = None,
     interpret: Any = None,
 ) -> Tensor:
-    """The expert layer: each token goes through its experts, whose results are added up by weight; differentiable.
+    """The expert layer, differentiable: the weighted sum of the results of each token's experts.
 
     Where the activation has a name, it is `palladio.library.moe_mlp` with the gradients of `moe_mlp_vjp`, which permute
     no tokens in memory. It is `gmm` with PyTorch's own functions around it for an activation or `after` that are
@@ -77,7 +77,7 @@ def moe_mlp(
         expert_ids: `i64[t, k]`, the experts of each token. An id outside of 0 to e - 1 is an expert elsewhere
             and adds nothing.
         expert_weights: `dtype[t, k]`.
-        up: `dtype[e, h, 2 i]` for gated activations, whose halves are the gate and what it multiplies; `dtype[e, h, i]`
+        up: `dtype[e, h, 2 i]` for gated activations, whose halves are the gate and its factor; `dtype[e, h, i]`
             for others. With `transposed` the last two axes are exchanged, as in `torch.nn.Linear`.
         down: `dtype[e, i, h]`, or `dtype[e, h, i]` with `transposed`.
         activation: "swiglu", "geglu", "gpt_oss" (clamped; gate and up alternate), "relu", "silu", "gelu", or a function
@@ -90,7 +90,7 @@ def moe_mlp(
         `dtype[t, h]`.
 
     Raises:
-        PalladioValueError: for an activation that is not known.
+        PalladioValueError: for an unknown activation.
         PalladioError: as `gmm`.
     """
     if isinstance(activation, str) and activation not in ACTIVATIONS:

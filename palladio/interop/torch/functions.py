@@ -78,7 +78,7 @@ def gmm(
 
 
 def _grouped_tiles(tiling: Any, lhs: Tensor, rhs: Tensor, transpose_rhs: bool) -> list[int]:
-    if tiling is None or lhs.dim() != 2 or rhs.dim() != 3:  # the library says what is wrong with the shapes
+    if tiling is None or lhs.dim() != 2 or rhs.dim() != 3:  # the library reports wrong shapes
         return [0] * 9
     m, k = lhs.shape
     n = rhs.shape[1 if transpose_rhs else 2]

@@ -1,4 +1,4 @@
-"""Operators from kernel calls of one's own."""
+"""Operators from user-defined kernel calls."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def op(call: Callable[..., Any], *, name: str, backward: Backward | None = None)
 
     Args:
         call: what `pallas_call`, `plgpu.kernel` or `mpmd_map` returns.
-        name: the operator's name, `namespace::name` or a name in the namespace `palladio_kernels`; a process has each
-            once.
+        name: the operator's name, `namespace::name` or a name in the namespace `palladio_kernels`; unique in a
+        process.
         backward: `(inputs, outputs, gradients of the outputs) -> gradients of the inputs`, a tuple with None for inputs
             that have none, or one gradient for a call of one input. Without it the operator has no gradient, and raises
             an error where one is computed.
@@ -35,7 +35,7 @@ def op(call: Callable[..., Any], *, name: str, backward: Backward | None = None)
 
     Raises:
         PalladioTypeError: for anything but a kernel call.
-        PalladioValueError: a name that is not one, or that is taken.
+        PalladioValueError: a name that is invalid or taken.
     """
     with at_call():
         if not isinstance(getattr(call, "outputs", None), Outputs):
@@ -52,7 +52,7 @@ def op(call: Callable[..., Any], *, name: str, backward: Backward | None = None)
 
 
 class _Kernel:
-    """The operator `(Tensor[] inputs) -> Tensor[]` of a call, and the structure of what the call returns."""
+    """The operator `(Tensor[] inputs) -> Tensor[]` of a call, and the structure of the call's result."""
 
     def __init__(self, call: Callable[..., Any], name: str, backward: Backward | None) -> None:
         self.call = call
@@ -95,7 +95,7 @@ class _Kernel:
 
 
 def _filled(template: Any, leaves: Sequence[Tensor]) -> Any:
-    """The tree with leaves in the places of their numbers."""
+    """The tree with leaves in place of their numbers."""
     if isinstance(template, int):
         return leaves[template]
     if isinstance(template, dict):

@@ -1,9 +1,9 @@
-"""The library's kernels as `torch.library` operators, with what PyTorch asks of one: the shape and dtype of the result,
-the derivative, and how it runs over a batch.
+"""The library's kernels as `torch.library` operators, with the rules that PyTorch needs: the shape and dtype of the
+result, the derivative, and batching.
 
-Arguments are those that an operator's schema can hold: tensors, numbers, strings and lists of integers. A list of tiles
-has nine entries, three for each of the forward product, the left and the right gradient; three zeros let the library
-choose. `functions` translates what users write.
+Arguments are of the types of an operator's schema: tensors, numbers, strings and lists of integers. A list of tiles has
+nine entries, three for each of the forward product, the left and the right gradient; three zeros let the library
+choose. `functions` translates users' arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tiles = list[int]
 
 FORWARD, LEFT, RIGHT = range(3)
 GRADIENT_WIDTH = 256
-"""Of keys and of values, as `library.hopper.attention_vjp` takes them."""
+"""The most columns of keys and of values together that `library.hopper.attention_vjp` takes."""
 
 
 def _tile(tiling: Tiles, product: int) -> Tile | None:
@@ -40,14 +40,14 @@ def _ordered(tiling: Tiles, *products: int) -> Tiles:
 
 
 def _dtype(dtype: torch.dtype | None, *operands: Tensor | None) -> torch.dtype:
-    """The dtype of a product: as asked, that of an existing result, which comes last, or the one of both operands."""
+    """The dtype of a product: as given, that of an existing result, which comes last, or that of both operands."""
     *factors, existing = operands
     if dtype is not None or existing is not None:
         return dtype if dtype is not None else existing.dtype  # type: ignore[union-attr]
     return torch.promote_types(factors[0].dtype, factors[1].dtype)  # type: ignore[union-attr]
 
 
-# Grouped products. The gradients of one are the other.
+# Grouped products: `gmm` and `tgmm` are each other's gradients.
 
 
 @operator("palladio::gmm")
@@ -87,7 +87,7 @@ def _(lhs: Tensor, rhs: Tensor, *others: Any) -> Tensor:
 def _gmm_context(ctx: Any, inputs: Any, output: Tensor) -> None:
     lhs, rhs, sizes, offset, _, _, ctx.tiling, ctx.transpose_rhs, ctx.interpret = inputs
     ctx.dtype = output.dtype
-    # Whoever changes the sizes between forward and backward changes nothing here.
+    # A copy: the caller may change the sizes between forward and backward.
     keep(ctx, lhs, rhs, sizes.clone(), None if offset is None else offset.clone())
 
 
@@ -122,7 +122,7 @@ def _gmm_forward(ctx: Any, saved: Any, lhs: Tensor | None, rhs: Tensor | None, *
 
 
 def _in_groups(sizes: Tensor, offset: Tensor | None, groups: int, m: int) -> Tensor:
-    """Which rows belong to `groups` groups from `offset` on, `bool[m, 1]`."""
+    """True for the rows of `groups` groups from `offset` on, `bool[m, 1]`."""
     bounds = torch.nn.functional.pad(torch.cumsum(sizes.to(torch.int64), 0), (1, 0))
     device = sizes.device
     first = torch.zeros(1, dtype=torch.int64, device=device) if offset is None else offset.reshape(1).to(torch.int64)
@@ -260,7 +260,7 @@ def _(x: Tensor, block_rows: int | None, interpret: str) -> Tensor:
 
 
 def _softmax_derivative(shares: Tensor, x: Tensor) -> Tensor:
-    """Of a gradient or a tangent: the derivative is symmetric."""
+    """The derivative for a gradient or a tangent `x`: it is symmetric."""
     return shares * (x - (x * shares).sum(dim=-1, keepdim=True))
 
 
@@ -306,8 +306,8 @@ def _attention_context(ctx: Any, inputs: Any, output: Tensor) -> None:
 def _attention_backward(ctx: Any, grad: Tensor) -> Any:
     """The textbook derivative, which computes the weights `[..., m, n]` again and holds them in memory.
 
-    On Hopper, kernels that hold none of them, unless a derivative of the derivative is to come or a mode sees what is
-    done, as it does while PyTorch compiles.
+    On Hopper, kernels that store no weights, unless the derivative is to be differentiated or a mode sees operators, as
+    while PyTorch compiles.
     """
     q, k, v = ctx.saved_tensors
     interpret = executor_named(ctx.interpret)

@@ -1,10 +1,10 @@
-"""Operators as PyTorch knows them: a kernel, derivatives of both modes, and a batching rule.
+"""Registration of PyTorch operators: a kernel, derivatives of both modes, and a batching rule.
 
 `torch.library.custom_op` makes operators whose derivatives serve autograd and `torch.compile`, but not the
 transformations of `torch.func` that differentiate (PyTorch 2.13: its autograd function lacks `setup_context`), nor
-forward differentiation. An `autograd.Function` of one's own serves these, but Dynamo takes none that has a rule for
-forward differentiation. The operators here have a kernel of their own for the dispatch key Autograd. The dispatcher
-calls it at each level of the transformations under way, and Dynamo sees nothing but the operator.
+forward differentiation. A hand-written `autograd.Function` serves these, but Dynamo takes none that has a rule for
+forward differentiation. The operators here have a separate kernel for the dispatch key Autograd. The dispatcher calls
+it at each level of the active transformations, and Dynamo sees only the operator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from palladio.interop.torch.derivatives import is_recording, is_transformed, not
 Tensor = torch.Tensor
 
 _libraries: list[Any] = []
-"""The registrations of this process: an operator goes with the library that defined it."""
+"""The registrations of this process, kept alive: an operator disappears with the library that defined it."""
 
 
 class Operator:
@@ -59,7 +59,7 @@ class Operator:
         def kernel(*args: Any) -> Any:
             return run(*args)
 
-        # Dynamo is to see the operator alone, not what runs inside.
+        # Dynamo is to see the operator alone, not its body.
         library.impl(short, torch._disable_dynamo(kernel), "CompositeExplicitAutograd")
         library.impl(short, torch._disable_dynamo(recorded), "Autograd", with_keyset=True)
 
@@ -81,7 +81,7 @@ class Operator:
         """Give the operator its derivatives, and the batching rule that runs it once for each element.
 
         Args:
-            context: `(ctx, inputs, output)`, keeps what the derivatives need, by `keep`.
+            context: `(ctx, inputs, output)`, saves tensors for the derivatives, by `keep`.
             backward: `(ctx, *grads)`, returns a gradient or None for each input.
             forward: `(ctx, saved tensors, *tangents)`, returns the tangent of the result; None is the tangent of an
                 input that has none. Without it, forward differentiation is an error of PyTorch.
@@ -100,7 +100,7 @@ class Operator:
         return list(out) if self._to_list else out
 
     def below(self, keys: Any, args: Sequence[Any]) -> Any:
-        """The result of what comes after autograd in the dispatcher's order; a tuple of tensors for a list of them."""
+        """The result of the dispatch keys after autograd; a tuple of tensors for a list of them."""
         given = [list(args)] if self.of_list else args
         with torch._C._AutoDispatchBelowAutograd():
             out = self.overload.redispatch(keys & torch._C._after_autograd_keyset, *given)
@@ -118,8 +118,8 @@ def operator(name: str, schema: str | None = None) -> Callable[[Callable[..., An
 def apply(operator: Operator, *args: Any) -> Any:
     """Call an operator.
 
-    Where nothing is under way the kernel runs at once: PyTorch's dispatch of an operator written in Python takes longer
-    than a small product.
+    Without active transformations the kernel runs directly: PyTorch's dispatch of an operator written in Python takes
+    longer than a small product.
     """
     if torch.compiler.is_compiling():
         return operator(*args)
@@ -140,10 +140,10 @@ def _refusing(name: str) -> tuple[Callable[..., Any], Callable[..., Any], None]:
 
 
 class _Derivatives:
-    """The autograd functions of an operator, whose last argument is the dispatcher's set of keys.
+    """The autograd functions of an operator; their last argument is the dispatcher's set of keys.
 
-    One is for plain autograd, the other for a level of the transformations of `torch.func`, which the dispatcher has
-    unwrapped the tensors for.
+    One is for plain autograd, the other for a level of the transformations of `torch.func`, for which the dispatcher
+    has unwrapped the tensors.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class _Derivatives:
 
         def push(ctx: Any, *tangents: Any) -> Any:
             # PyTorch calls this with forward differentiation off, which loses the tangents of an outer `jvp`. Those of
-            # this one are taken off the tensors that were kept.
+            # this one are removed from the saved tensors.
             with torch.autograd.forward_ad._set_fwd_grad_enabled(True):
                 return forward(ctx, [primal(each) for each in ctx.saved_tensors], *tangents[:-1])  # type: ignore[misc]
 
@@ -190,6 +190,6 @@ class _Derivatives:
 
 @contextlib.contextmanager
 def _outer_levels() -> Iterator[None]:
-    """An autograd function switches differentiation off; the levels outside of this one go on with it."""
+    """Switch differentiation on again for the outer levels, since an autograd function switches it off."""
     with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(True):
         yield

@@ -1,8 +1,8 @@
-"""The operators on distributed tensors: which shards of the operands give which shards of the result.
+"""Sharding rules of the operators: the shards of the result for given shards of the operands.
 
 A rule lists, for one dimension of a mesh, the placements under which each rank computes with its own shards alone;
-PyTorch redistributes what is placed otherwise. Groups lie one after the other in the rows of a grouped product, so its
-rows are never sharded: `ExpertParallel` spreads experts.
+PyTorch redistributes operands with other placements. The groups of a grouped product are consecutive rows, so its rows
+are never sharded: `ExpertParallel` distributes experts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 Rule = tuple[list[Any], list[Any]]
-"""The placement of each result, and that of each argument; None for what is not a tensor."""
+"""The placement of each result and of each argument; None for arguments that are not tensors."""
 
 
 def _rule(out: Any, *operands: Any, others: tuple[Any, ...] = ()) -> Rule:
-    """A rule of an operator whose first arguments are `operands`; of the others, tensors are replicated."""
+    """A rule of an operator with first arguments `operands`; tensors among the others are replicated."""
     return [out], [*operands, *(Replicate() if _is_tensor(each) else None for each in others)]
 
 

@@ -1,4 +1,4 @@
-"""Fusion: the operations that are computed together, and the arrays kept in memory between them."""
+"""Fusion: the choice of operations to compute together, and of arrays to keep in memory between them."""
 
 from palladio.lower.fusion.bound_zeros import bound_zeros, bounded
 from palladio.lower.fusion.fuse import fuse, fused

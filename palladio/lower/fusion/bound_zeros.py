@@ -1,4 +1,4 @@
-"""The pass to the bounded form: products and stores say outside of which positions their operands are zero."""
+"""The pass to the bounded form: products and stores get the zero ranges of their operands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNBOUNDED = "a product, or a store under a mask, does not say outside of which p
 
 
 def bounded(call: Eqn) -> Eqn:
-    """A kernel call whose products and stores leave out zeros."""
+    """A kernel call with products and stores that skip zeros."""
     return with_parts(call, call.inputs, map_subprograms(call.params, bound_in))
 
 

@@ -1,4 +1,4 @@
-"""Passes and forms of the kernels that a program calls. Array functions surround them, and are left alone."""
+"""Passes and forms of the kernels that a program calls. The array functions around them are left alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palladio.passes.pipeline import Form
 
 
 def in_calls(change: Callable[[Eqn], Eqn]) -> Callable[[Program], Program]:
-    """A change of kernel calls as one of programs that make such calls."""
+    """A change of programs from a change of the kernel calls in them."""
 
     def changed(eqn: Eqn) -> Eqn:
         return change(eqn) if is_kernel_call(eqn) else with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, run))
@@ -23,7 +23,7 @@ def in_calls(change: Callable[[Eqn], Eqn]) -> Callable[[Program], Program]:
 
 
 def form_of_calls(name: str, found: Callable[[Eqn], Iterator[tuple[Eqn, str]]]) -> Form:
-    """The form in which nothing is found in any kernel call: an equation, and the reason why it is wrong."""
+    """The form in which no kernel call has a violation; `found` yields violations, as an equation and the reason."""
 
     def broken(program: Program) -> tuple[Eqn | None, str] | None:
         for eqn in program.eqns:
@@ -37,6 +37,6 @@ def form_of_calls(name: str, found: Callable[[Eqn], Iterator[tuple[Eqn, str]]]) 
 
 
 def programs_of(call: Eqn) -> Iterator[Program]:
-    """The programs that a kernel call runs, and those that they run."""
+    """The programs that a kernel call runs, and their sub-programs."""
     for program in subprograms(call):
         yield from (program, *(inner for eqn in walk(program) for inner in subprograms(eqn)))

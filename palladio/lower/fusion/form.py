@@ -1,4 +1,4 @@
-"""The fused form: its rules are the reasons for which the pass changes a program."""
+"""The fused form: its rules are the reasons why the pass changes a program."""
 
 from __future__ import annotations
 

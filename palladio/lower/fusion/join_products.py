@@ -1,4 +1,4 @@
-"""The pass to the joined form: products that add to one another are one sum of several products."""
+"""The pass to the joined form: products that add to one another become one sum of several products."""
 
 from __future__ import annotations
 

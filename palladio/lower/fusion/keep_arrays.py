@@ -1,8 +1,8 @@
-"""Arrays that are kept in memory: all others are computed where they are used, in the loop of what uses them.
+"""Arrays that are kept in memory: all others are computed where they are used, in the loop of the user.
 
 An array is kept where computing it at each use would cost more than writing and reading it, and before memory changes
-that it still has to be read from. The walk that finds these places is the pass and the check of the form: a fused
-program is one where it finds none.
+that it is still to be read from. The walk that finds these places is both the pass and the check of the form: it finds
+none in a fused program.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from palladio.passes.pipeline import Pass
 from palladio.types.types import SYNCHRONISING, RefType
 
 DEEPEST = 64
-"""Operations one after the other that are one loop: the compiler of each calls that of the one before."""
+"""The most operations in one loop: the compiler of each calls the compiler of the one before."""
 
 STORES = (store, store_masked, store_rows)
 
@@ -57,8 +57,8 @@ class Keeping:
     """Keeps arrays of programs.
 
     Fields:
-        found: the equations where an array was to be kept, each with the reason.
-        gives_way: whether the programs are those of threads, which let others run while they wait.
+        found: the equations where an array had to be kept, each with the reason.
+        gives_way: whether the programs are those of threads, which yield to others while they wait.
     """
 
     def __init__(self, gives_way: bool = False) -> None:
@@ -71,8 +71,8 @@ class Keeping:
         """The program with arrays kept, and its outputs.
 
         Args:
-            inputs: what is known of its inputs.
-            leaving: the memory that ends with it.
+            inputs: the facts about its inputs.
+            leaving: the memory that is freed at its end.
         """
         walk = _ProgramKeeping(self, program, inputs)
         for eqn in program.eqns:
@@ -86,7 +86,7 @@ def given(vars: Iterable[Var]) -> list[Known]:
 
 
 class _ProgramKeeping:
-    """One program while arrays of it are kept."""
+    """The state of keeping arrays of one program."""
 
     def __init__(self, keeping: Keeping, program: Program, inputs: Sequence[Known]) -> None:
         self.keeping = keeping
@@ -96,7 +96,7 @@ class _ProgramKeeping:
         self.reading: dict[Atom, Availability] = {}
         self.uses = Counter(atom for each in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in each)
         self.first_use: dict[Atom, Eqn] = {}
-        self.elsewhere = {*program.outputs}  # an operand of an equation that does not go through it element by element
+        self.elsewhere = {*program.outputs}  # operands that an equation does not traverse element by element
         for eqn in program.eqns:
             for atom in eqn.inputs:
                 self.first_use.setdefault(atom, eqn)
@@ -148,11 +148,11 @@ class _ProgramKeeping:
         return found if isinstance(found, Availability) else KEPT
 
     def ready(self, var: Var, value: Availability) -> bool:
-        """True if an array is at hand for all of its uses: keeping it saves nothing."""
+        """True if an array is available for all of its uses: keeping it saves nothing."""
         return value.is_kept or (value.residence is Residence.CHEAP and var not in self.elsewhere)
 
     def passes(self, eqn: Eqn, passed: Atom) -> bool:
-        """True if an equation goes through an array by rows, and no other uses it."""
+        """True if an equation reads an array row by row, and no other uses it."""
         return reduces_rows(eqn, passed) and self.uses[passed] == 1
 
     def keep(self, var: Var, eqn: Eqn, reason: str) -> None:
@@ -162,7 +162,7 @@ class _ProgramKeeping:
         self.learn(var, KEPT)
 
     def tee(self, var: Var, eqn: Eqn) -> Atom:
-        """Keep an array while an equation goes through it; returns what that one gets."""
+        """Keep an array while an equation reads it; returns the operand of that equation."""
         self.keeping.found.append((eqn, USED_AGAIN))
         into = self.destination(var, eqn)
         place = () if into is None else (into,)
@@ -172,7 +172,7 @@ class _ProgramKeeping:
 
     def destination(self, var: Var, eqn: Eqn) -> Atom | None:
         """The reference that an array is stored to, each element after operations on it alone, if it can be kept there
-        from an equation on: nothing else happens there before, and no other thread looks.
+        from an equation on: no other access to it and no synchronisation comes before the store.
         """
         between: list[Eqn] = []
         eqns = iter(self.source.eqns)
@@ -199,7 +199,7 @@ class _ProgramKeeping:
         return fits and not (reads or touches or gives_way)
 
     def stale(self, eqn: Eqn) -> list[Var]:
-        """The arrays that are still used and that read memory which an equation changes, or lets others change."""
+        """The arrays that are still used and that read memory which an equation or another thread changes meanwhile."""
         written = [self.values[var] for var in eqn.written]
         changed = self.shared() if self.keeping.gives_way and gives_way(eqn) else set()
         if not written and not changed:
@@ -231,7 +231,7 @@ class _ProgramKeeping:
                 yield from value.reads
 
     def unready(self, eqn: Eqn) -> Iterable[tuple[Var, str]]:
-        """The operands that an equation takes in memory only."""
+        """The operands that an equation needs in memory, each with the reason."""
         inputs = [known(atom, self.values) for atom in eqn.inputs]
         rows = eqn.op is keep or stores_whole(eqn) or takes_rows(eqn, inputs) or regroups_rows(eqn)
         whole = eqn.op is keep or eqn.op is store
@@ -243,7 +243,7 @@ class _ProgramKeeping:
                 yield var, IN_EACH_STEP
 
     def result(self, eqn: Eqn, var: Var, value: Availability) -> None:
-        """Keep a result that several equations use, unless the first of them goes through it once in any case."""
+        """Keep a result that several equations use, unless the first of them reads it once in any case."""
         first = self.first_use.get(var)
         if first is None or first.op in (keep, tee):
             return
@@ -255,7 +255,7 @@ class _ProgramKeeping:
             self.keep(var, eqn, TOO_DEEP)
 
     def run(self, eqn: Eqn) -> tuple[dict[str, Any], list[Availability]]:
-        """An equation's parameters with its programs as they are kept, and its results."""
+        """An equation's parameters with arrays kept in its programs, and its results."""
         inputs = [known(atom, self.values) for atom in eqn.inputs]
         rule = _CONTROL.get(eqn.op)
         if rule is not None:
@@ -282,7 +282,7 @@ def stores_whole(eqn: Eqn) -> bool:
 
 
 def reduces_rows(eqn: Eqn, atom: Atom) -> bool:
-    """True if an equation goes through the elements of an array row by row, each once."""
+    """True if an equation reads the elements of an array row by row, each once."""
     if eqn.op.work is not Work.REDUCTION or eqn.inputs != (atom,):
         return False
     return len(atom.type.shape) - 1 in eqn.params.get("axes", ())
@@ -292,7 +292,7 @@ def gives_way(eqn: Eqn) -> bool:
     """True if other threads may run, and change memory, while an equation does."""
     if eqn.op is launch:
         return True
-    if eqn.op is repeat:  # it may wait for what another thread writes
+    if eqn.op is repeat:  # it may wait for a write of another thread
         return any(isinstance(type, RefType) for type in eqn.input_types)
     return eqn.synchronises and (eqn.op.control or (eqn.op.sync is not None and eqn.op.sync.gives_way))
 
@@ -308,7 +308,7 @@ def _with(eqn: Eqn, **programs: Any) -> dict[str, Any]:
 
 
 def _left(eqn: Eqn) -> list[Availability]:
-    """Results in memory of their own, where branches and steps store them."""
+    """Results in separate memory, where branches and steps store them."""
     return [KEPT if var.type.shape else SCALAR for var in eqn.outputs]
 
 
@@ -336,7 +336,7 @@ def _scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
 
 
 def _collective_scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
-    """Other threads continue when this one leaves, so it keeps values computed from shared memory."""
+    """Other threads continue when this one leaves the scope, so it keeps values computed from shared memory."""
     allocated = [Storage(type.space not in SYNCHRONISING) for type in eqn.allocations]
     shared = [each for each in inputs if isinstance(each, Storage) and each.shared]
     body, outputs = keeping.program(eqn.body, [*inputs, *allocated], [*shared, *allocated])
@@ -352,7 +352,7 @@ def _grid_call(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
 
 
 def _launch(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
-    """The programs of threads. What none of them writes does not change while they give way."""
+    """The programs of threads. Memory that none of them writes does not change while they yield."""
     changed = eqn.launch.written(eqn.programs)
     threads = Keeping(gives_way=True)
     programs = []

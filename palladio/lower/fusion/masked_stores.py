@@ -1,4 +1,4 @@
-"""Masked stores: of a block whose old elements a select preserves, only the new ones are stored, under its mask.
+"""Masked stores: where a select preserves old elements of a block, only the new ones are stored, under its mask.
 
 A kernel that writes `out[...] = where(mask, value, out[...])` so neither reads the block nor needs it initialised.
 """
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
 
 def choices(program: Program) -> Iterator[Choice]:
-    """The matrices loaded only for a select, whose result is stored to the same block before any other access."""
+    """The loads of matrices for a select alone, whose result is stored to the same block before another effect."""
     used = Counter(atom for each in (*(eqn.inputs for eqn in program.eqns), program.outputs) for atom in each)
     loads: dict[Atom, Eqn] = {}
     found: dict[Atom, tuple[Eqn, Eqn]] = {}
@@ -50,7 +50,7 @@ def _is_mask(eqn: Eqn) -> bool:
 
 
 def mask_in(program: Program) -> Program:
-    """The program with stores under a mask in place of loads, choices and stores."""
+    """The program with stores under a mask in place of loads, selects and stores."""
     stores, gone = {}, set()
     for choice in choices(program):
         stores[choice.store] = choice.select

@@ -1,6 +1,6 @@
-"""Matrix products, as a compiler computes them: some rows of the result at a time, in sums that it keeps.
+"""Matrix products, as a compiler computes them: some rows of the result at a time, in accumulators.
 
-Other products, over several axes or with a few vectors, are computed as a whole where they stand.
+Other products, over several axes or with a few vectors, are computed as a whole, in place.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def is_matrix_product(shapes: Sequence[Shape], contracting: Axes, batch: Axes) -
 
 
 def starts(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
-    """Each matrix product with the addition to it that can be the start of its sums."""
+    """Each matrix product with an addition to it that can initialise its accumulators."""
     for product, user in _used_once(program):
         if user.op is add and user.inputs[0].type == user.inputs[1].type:
             yield product, user
 
 
 def roundings(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
-    """Each matrix product of floats with the conversion that rounds it, which the product itself can do."""
+    """Each matrix product of floats with the conversion that rounds it, which the product can do itself."""
     for product, user in _used_once(program):
         if user.op is convert and dtypes.is_float(product.dtype) and dtypes.is_float(user.dtype):
             sides = product.lhs.type.dtype, product.rhs.type.dtype
@@ -58,8 +58,8 @@ def roundings(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
 def _used_once(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
     """Each matrix product with the only equation that uses it.
 
-    The product has the dtype of its sums, and no equation in between changes memory, after which operands that are
-    read from there would have to be copied first.
+    The product has the dtype of its sums, and no equation in between changes memory: operands that are read from there
+    would otherwise have to be copied first.
     """
     used = _number_of_uses(program)
     pending: dict[Atom, Eqn] = {}
@@ -78,7 +78,7 @@ def _number_of_uses(program: Program) -> Counter[Atom]:
 
 
 def _sums(eqn: Eqn) -> bool:
-    """True if the result of a product is its sums, as they are."""
+    """True if the result of a product is its sums, without rounding."""
     sides = eqn.lhs.type, eqn.rhs.type
     if not is_matrix_product([side.shape for side in sides], eqn.contracting, eqn.batch):
         return False
@@ -88,8 +88,8 @@ def _sums(eqn: Eqn) -> bool:
 def continuations(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
     """Each product that accumulates, with the one that adds to its result, where both are one sum of more products.
 
-    Operands have the same types, and all of the steps along the summed axis: a product of masked operands leaves steps
-    out, others than the next one.
+    Operands have the same types and no zero ranges: products of masked operands may skip different steps along the
+    summed axis.
     """
     bounded = {var for eqn in program.eqns if eqn.op is zero_outside for var in eqn.outputs}
     used = _number_of_uses(program)
@@ -106,7 +106,7 @@ def continuations(program: Program) -> Iterator[tuple[Eqn, Eqn]]:
 
 
 def is_summed_by_rows(accumulation: Eqn) -> bool:
-    """True if a product that accumulates is one of matrices whose sums have the dtype of the accumulator."""
+    """True for an accumulating product of matrices whose sums have the dtype of the accumulator."""
     lhs, rhs, sums = accumulation.lhs.type, accumulation.rhs.type, accumulation.acc.type.dtype
     is_matrix = is_matrix_product([lhs.shape, rhs.shape], accumulation.contracting, accumulation.batch)
     return is_matrix and sums_in(lhs.dtype, rhs.dtype, sums) == sums
@@ -124,7 +124,7 @@ def addend(addition: Eqn, product: Eqn) -> Atom:
 
 
 def accumulate_in(program: Program) -> Program:
-    """The program with products that accumulate in place of products and additions to them."""
+    """The program with products that accumulate in place of products with additions."""
     sums = {addition: product for product, addition in starts(program)}
     products = {*sums.values()}
     eqns = (_accumulated(eqn, sums.get(eqn)) for eqn in program.eqns if eqn not in products)
@@ -132,7 +132,7 @@ def accumulate_in(program: Program) -> Program:
 
 
 def round_in(program: Program) -> Program:
-    """The program with products of the dtype that they are rounded to, in place of products and conversions."""
+    """The program with products of the dtype that they are rounded to, in place of products with conversions."""
     found = {conversion: product for product, conversion in roundings(program)}
     products = {*found.values()}
     eqns = (_rounded(eqn, found.get(eqn)) for eqn in program.eqns if eqn not in products)

@@ -1,8 +1,8 @@
-"""Equations that go through the rows of the same block: which of them a compiler may run together, row by row.
+"""Row groups: equations over the rows of one block that a compiler may run together, row by row.
 
-A normalisation with its gradients reduces each row, stores what it computes of a row and of its sums, and adds up the
-rows. One equation after the other goes through the whole block, each time from a second-level cache; row by row, all
-of them find it in the first one.
+A normalisation with its gradients reduces each row, stores results computed from a row and its sums, and adds up the
+rows. One equation after the other reads the whole block, each time from the second-level cache; row by row, all of them
+find it in the first-level one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palladio.ops.references.memory import load, store
 from palladio.types.types import Shape
 
 LEAST_PASSES = 3
-"""Fewer equations leave a block in the caches of the one before."""
+"""The least equations of a group: fewer leave a block in the caches of the one before."""
 
 
 @dataclass
@@ -26,9 +26,9 @@ class RowGroup:
     """Equations of one program that run together.
 
     Fields:
-        shape: that of the block, [rows, columns].
-        eqns: reductions of rows, stores of the block and sums of its rows, and what is computed in between.
-        passes: those of them that go through the block.
+        shape: of the block, [rows, columns].
+        eqns: reductions of rows, stores of the block and sums of its rows, and the equations in between.
+        passes: those of them that read or write the block.
         rest: the other equations, in order, which run afterwards.
     """
 
@@ -47,7 +47,7 @@ def is_lazy(eqn: Eqn) -> bool:
 
 
 def block_of(eqn: Eqn) -> Shape | None:
-    """The shape of the matrix that an equation goes through row by row; None for other equations."""
+    """The shape of the matrix that an equation traverses row by row; None for other equations."""
     if eqn.op is store and not eqn.transforms:
         shape = eqn.value.type.shape
     elif eqn.op.work is Work.REDUCTION and len(eqn.inputs) == 1 and eqn.params.get("axes") in ((0,), (1,)):
@@ -58,7 +58,7 @@ def block_of(eqn: Eqn) -> Shape | None:
 
 
 def adds_rows(eqn: Eqn) -> bool:
-    """True if an equation that goes through rows combines them with one another."""
+    """True if an equation that traverses rows combines them with one another."""
     return eqn.op is not store and eqn.axes == (0,)
 
 
@@ -79,8 +79,8 @@ class _Search:
     """The search for the equations of a group, in order.
 
     Attributes:
-        late: arrays that are there only when the group has ended, and those of equations that run after it.
-        of_row: arrays of which a row is there after the passes through that row.
+        late: arrays that are available only when the group has ended, and those of equations that run after it.
+        of_row: arrays of which a row is available after the passes through that row.
         written: the references that the group or an equation after it writes.
     """
 
@@ -104,7 +104,7 @@ class _Search:
         return False
 
     def runs(self, eqn: Eqn) -> bool:
-        """True if an equation is one of the group."""
+        """True if an equation belongs to the group."""
         if block_of(eqn) == self.group.shape:
             if eqn.op is store and (self.group.rest or not self.written.isdisjoint(eqn.written)):
                 return False
@@ -123,7 +123,7 @@ class _Search:
 
 
 def _keeps_rows(eqn: Eqn, rows: int) -> bool:
-    """True if row i of the result is computed of rows i of the operands."""
+    """True if row i of the result is computed from rows i of the operands."""
     (out,) = eqn.outputs
     if eqn.op is broadcast:
         return eqn.axes[:1] == (0,) and out.type.shape[0] == rows == eqn.inputs[0].type.shape[0]

@@ -1,6 +1,6 @@
-"""Stores under masks that choose whole rows of a matrix: they go through rows, and leave the others alone.
+"""Stores under masks that select whole rows of a matrix: they write those rows and do not touch the others.
 
-Rows are stored in vectors, without reading what is between the elements that a mask chooses.
+Rows are stored in vectors, without reading the elements that the mask leaves out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def row_stores(program: Program, given: frozenset[Atom] = frozenset()) -> Iterat
     """The stores under masks of whole rows, in a program and in those that it runs.
 
     Args:
-        given: the inputs that are the same in all of a row.
+        given: the inputs whose elements are the same in each row.
     """
     rows = _same_in_rows(program, given)
     for eqn in program.eqns:
@@ -31,7 +31,7 @@ def row_stores(program: Program, given: frozenset[Atom] = frozenset()) -> Iterat
 
 
 def rows_in(program: Program) -> Program:
-    """The program with stores of rows in place of those under masks that choose rows."""
+    """The program with stores of rows in place of those under masks that select rows."""
     found = {*row_stores(program)}
     return _with_rows(program, found) if found else program
 
@@ -51,7 +51,7 @@ def _passed(eqn: Eqn, inner: Program, rows: set[Atom]) -> frozenset[Atom]:
 
 
 def _same_in_rows(program: Program, given: frozenset[Atom]) -> set[Atom]:
-    """The matrices of which all elements of a row are the same."""
+    """The matrices whose rows are constant: all elements of a row are the same."""
     found = {*given}
     for eqn in program.eqns:
         if len(eqn.outputs) == 1 and len(eqn.outputs[0].type.shape) == 2 and _repeats(eqn, found):

@@ -1,4 +1,4 @@
-"""Sorts whose results are used only for the few greatest elements of each line, as by `top_k`."""
+"""Sorts that are used only for the few greatest elements of each line, as by `top_k`."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _first(eqn: Eqn, shape: Shape) -> int | None:
 
 
 def shorten_in(program: Program) -> Program:
-    """The program with sorts that say how few elements of each line are used."""
+    """The program with partial sorts, which have the number of used elements of each line."""
     return with_body(program, (_shortened(program, eqn) for eqn in program.eqns), program.outputs)
 
 
 def shortens(program: Program, eqn: Eqn) -> bool:
-    """True if a sort does not say yet how few elements are used."""
+    """True if a sort can be made partial and is not yet."""
     return eqn.op is sort and eqn.params.get("last") is None and wanted(program, eqn) is not None
 
 

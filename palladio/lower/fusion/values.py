@@ -1,7 +1,7 @@
-"""The form in which a fusing compiler has the elements of each value: in memory, or computed where they are used.
+"""The residence of each value in a fusing compiler: in memory, or computed where it is used.
 
 A chain of element-by-element operations is then one loop. The facts hold for every compiler that reads the fused form;
-which of them make a value worth keeping is decided in `keep_arrays`.
+`keep_arrays` decides by them which values to keep.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Storage:
     """The memory of a reference.
 
     Fields:
-        shared: other threads may change it where a thread gives way to them.
-        has_rows: elements along its last axis are neighbours in memory.
+        shared: other threads may change it where a thread yields to them.
+        has_rows: its last axis is contiguous in memory.
     """
 
     shared: bool = False
@@ -59,7 +59,7 @@ class Availability:
 
     Fields:
         reads: the memory that computing an element reads; true where element [i] reads only [i] of all of that memory.
-        depth: the operations between an element and what is in memory.
+        depth: the operations between an element and memory.
         source: of a cheap value, the one array of its size that it is computed from.
         steps: of a cheap value, the operations between that and an element.
         is_spread: it repeats the elements of a much smaller array in memory.
@@ -74,12 +74,12 @@ class Availability:
 
     @property
     def is_kept(self) -> bool:
-        """True if keeping it saves no computation."""
+        """True if the value is in memory already: keeping it saves no computation."""
         return self.residence in (Residence.SCALAR, Residence.MEMORY, Residence.FREE)
 
 
 MUCH = 16
-"""The ratio of sizes from which on an array that repeats the elements of another one reads these for nothing."""
+"""The ratio of sizes from which on reading the repeated elements of a smaller array is free."""
 
 SCALAR, KEPT = Availability(Residence.SCALAR), Availability(Residence.MEMORY)
 Known = Availability | Storage
@@ -106,7 +106,7 @@ def results(eqn: Eqn, inputs: Sequence[Known]) -> list[Availability]:
 
 
 def takes_rows(eqn: Eqn, inputs: Sequence[Known]) -> bool:
-    """True if an equation is applied to a product while that is computed."""
+    """True if an equation is applied to a product while the product is computed."""
     rows = sum(isinstance(each, Availability) and each.residence is Residence.ROWS for each in inputs)
     return rows == 1 and eqn.op.elementwise and eqn.op.work is Work.NONE
 
@@ -123,7 +123,7 @@ def _in_memory(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 CHEAP = (add, sub, mul, neg)
 FEW = 3
-"""The most of these operations of a cheap value: they take less than writing the value and reading it once more."""
+"""The most of these operations in a cheap value: they cost less than writing the value and reading it once more."""
 
 
 def _element_by_element(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
@@ -172,7 +172,7 @@ def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 
 def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    """Axes of size 1 come and go; other reshapes are views of memory, and so is where a product is written."""
+    """Axes of size 1 come and go; other reshapes are views of memory, also of the destination of a product."""
     if regroups_rows(eqn) and _values(inputs)[0].residence is Residence.ROWS:
         return Availability(Residence.WHOLE, merged(_values(inputs), aligned=False))
     before, after = eqn.inputs[0].type.shape, eqn.shape
@@ -182,12 +182,12 @@ def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 
 def regroups_rows(eqn: Eqn) -> bool:
-    """True if an equation gives the rows of an array other numbers, and leaves each row as it is."""
+    """True if an equation renumbers the rows of an array and preserves each row."""
     return eqn.op is reshape and len(eqn.shape) > 1 and eqn.inputs[0].type.shape[-1:] == eqn.shape[-1:]
 
 
 def _viewed(inputs: Sequence[Known]) -> Availability:
-    """A view of an array in memory, into which others are copied first."""
+    """A view of an array in memory; lazy arrays are copied there first."""
     (x,) = _values(inputs)
     return Availability(Residence.MEMORY, merged([x], aligned=False) if x.residence is Residence.MEMORY else {})
 

@@ -1,7 +1,7 @@
 """Zero ranges: bounds along an axis outside of which all elements are zero, derived from masks of comparisons.
 
-Masks such as `arange(n) + start >= first` leave zeros outside of a range of positions. A product of two such arrays
-need not multiply them, and a store under such a mask need not visit the other rows. The analysis is conservative: a
+Masks like `arange(n) + start >= first` leave zeros outside of a range of positions. A product of two such arrays
+need not multiply them, and a store under the mask need not visit the other rows. The analysis is conservative: a
 range may be too wide, never too narrow.
 """
 
@@ -35,7 +35,7 @@ INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True)
 class Ramp:
-    """An int32 array whose elements count along an axis.
+    """An int32 array that counts up along an axis.
 
     Fields:
         terms: scalars that are added to the index along the axis, or subtracted.
@@ -98,7 +98,7 @@ class Zeros:
 
 
 def unbounded(program: Program, zeros: Zeros | None = None) -> Iterator[tuple[Eqn, dict[str, int]]]:
-    """The products and masked stores that would leave out zeros, with the axis of each operand that has them."""
+    """The products and masked stores that could skip zeros, with the axis of each operand that has them."""
     zeros = zeros or Zeros.of(program)
     for eqn in program.eqns:
         axes = _summed(eqn) if eqn.op in (dot_general, dot_accumulate) else _rows(eqn)
@@ -118,12 +118,12 @@ def _rows(eqn: Eqn) -> dict[str, int]:
 
 
 def bound_in(program: Program) -> Program:
-    """The program with the ranges of masked operands, outside of which products and stores do nothing."""
+    """The program with the zero ranges of masked operands, which products and stores skip."""
     return _bounded(program, Zeros())[0]
 
 
 def _bounded(program: Program, given: Zeros) -> tuple[Program, dict[Atom, Var]]:
-    """The program with its ranges, given those of its inputs; and its captured scalars, with their names in it."""
+    """The program with its ranges, given those of its inputs; and its captured scalars, with their variables in it."""
     zeros = Zeros.of(program, given)
     found = dict(unbounded(program, zeros))
     writer = _Writer({*program.inputs, *(var for eqn in program.eqns for var in eqn.outputs)})
@@ -165,7 +165,7 @@ def _with_bodies(eqn: Eqn, zeros: Zeros, writer: _Writer) -> tuple[list[Atom], d
 
 
 def _handed_on(eqn: Eqn) -> tuple[int, int, int]:
-    """The first operand that a sub-program sees as it is, the input of the sub-program that it is, and their number."""
+    """The operands passed unchanged to a sub-program: the first one, the input that it becomes, and their number."""
     if eqn.op is cond:
         return 1, 0, len(eqn.inputs) - 1
     return (2, 1, eqn.constants) if eqn.op is loop else (0, 0, 0)
@@ -175,7 +175,7 @@ class _Writer:
     """Writes the equations of ranges into a program, each once.
 
     Attributes:
-        taken: scalars of the programs around this one that its ranges depend on, and their names here.
+        taken: scalars of the programs around this one that its ranges depend on, and their variables here.
     """
 
     def __init__(self, defined: set[Var]) -> None:
@@ -206,14 +206,14 @@ class _Writer:
         return self.joined(arithmetic.max, firsts, 0, extent), self.joined(arithmetic.min, lasts, extent, extent)
 
     def joined(self, op: Op, found: Sequence[Atom], default: int, extent: int) -> Atom:
-        """The greatest of some positions, or the least, between 0 and the extent of the axis."""
+        """The maximum or minimum of some positions, clamped to the extent of the axis."""
         if not found:
             return _number(default)
         position = functools.reduce(functools.partial(self.emit, op), found)
         return self.emit(arithmetic.min, self.emit(arithmetic.max, position, _number(0)), _number(extent))
 
     def positions(self, bound: Bound) -> tuple[Atom | None, Atom | None]:
-        """The ends of one comparison, in or outside of the axis; None for the end of that.
+        """The ends of one comparison, inside or outside of the axis; None for the end of the axis.
 
         Where the ramp wraps around, anything may be true.
         """
@@ -233,7 +233,7 @@ class _Writer:
         return end(bound.low, 0), end(bound.high, bound.extent)
 
     def start(self, ramp: Ramp, extent: int) -> tuple[Atom, Atom]:
-        """The first element of a ramp, as if there were no greatest number; true if all of its elements are int32s."""
+        """The first element of a ramp, without overflow; true if all of its elements fit in an int32."""
         (op, term), *others = ramp.terms
         found = self.wide(term) if op is add else self.emit(op, _number(0), self.wide(term))
         for op, term in others:
@@ -248,7 +248,7 @@ class _Writer:
         return self.builder.emit(convert, self.own(atom), dtype=dtypes.INT64)[0]
 
     def own(self, atom: Atom) -> Atom:
-        """A scalar, by the name that it has in this program."""
+        """The variable of a scalar in this program."""
         if isinstance(atom, Literal) or atom in self.defined:
             return atom
         return self.taken.setdefault(atom, Var(atom.type, atom.hint))
@@ -320,7 +320,7 @@ def _rearranged(zeros: Zeros, eqn: Eqn) -> None:
 
 
 def _reshaped(before: Shape, eqn: Eqn) -> dict[int, int]:
-    """The new position of each axis that is not of size 1, if no others come or go."""
+    """The new position of each axis of size above 1, if only axes of size 1 are added or removed."""
     kept = [axis for axis, extent in enumerate(before) if extent != 1]
     places = [axis for axis, extent in enumerate(eqn.shape) if extent != 1]
     same = [before[axis] for axis in kept] == [eqn.shape[axis] for axis in places]

@@ -1,7 +1,7 @@
-"""Initialisation of the blocks of outputs that begin without values.
+"""Initialisation of the blocks of outputs that start uninitialised.
 
-The schedule gives such an output marks of what has been initialised. An access to a block must find values in it, and a
-store is to mark what it initialises. Blocks are initialised before the first access of each program, so that later
+The schedule gives each of these outputs initialisation marks. An access to a block must find it initialised, and a
+store marks the part that it initialises. Blocks are initialised before the first access of each program, so that later
 equations need not test the marks again: there would be a branch, and a loop that fills the block, for each access.
 """
 
@@ -20,7 +20,7 @@ from palladio.ops.references.initialization import store_rows
 from palladio.passes.pipeline import Form, Pass
 
 Begun = Mapping[Atom, InitMarks]
-"""The references to blocks that may have no values yet, with the marks of these."""
+"""The references to blocks that may be uninitialised, with their marks."""
 
 NO_VALUES = "a block may be accessed before it has values"
 NOT_STORED = "a block counts as stored, and the next access to it does not store all of it"
@@ -32,18 +32,18 @@ class _Initializing:
     """Initialises the blocks of kernels.
 
     Fields:
-        found: the equations of the program that need another one before them, or are wrong, each with the reason.
+        found: the equations of the program that need an initialisation before them, or are wrong, each with the reason.
     """
 
     def __init__(self) -> None:
         self.found: list[tuple[Eqn, str]] = []
 
     def calls(self, program: Program) -> Program:
-        """The program with the blocks initialised of each kernel that it calls."""
+        """The program with initialised blocks in each kernel that it calls."""
         return with_body(program, map(self.call, program.eqns), program.outputs)
 
     def call(self, eqn: Eqn) -> Eqn:
-        """An equation with the kernels that it calls, itself or in programs that it runs."""
+        """An equation with initialised blocks in the kernels that it calls, itself or in its sub-programs."""
         if eqn.op is not grid_call:
             return with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, self.calls))
         outputs = eqn.grid.split(eqn.kernel.inputs).outputs

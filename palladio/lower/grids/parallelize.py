@@ -26,9 +26,9 @@ Known = dict[Any, Any]
 
 
 def parallel_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
-    """For each axis of a grid, whether its steps may run beside each other."""
+    """For each axis of a grid, whether its steps may run concurrently."""
     if kernel.synchronises or any(map(_changes_pieces, walk(kernel))):
-        return (False,) * len(grid.sizes)  # another step may wait for an operation that one step starts
+        return (False,) * len(grid.sizes)  # a step may wait for an operation that another one starts
     return independent_axes(grid, kernel)
 
 
@@ -42,7 +42,7 @@ def _changes_pieces(eqn: Eqn) -> bool:
 
 
 def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
-    """The axes declared parallel; if there are none, those whose steps are proven independent."""
+    """The axes declared parallel; if there are none, those whose steps are proved independent."""
     if any(grid.parallel) or not grid.outputs or not _is_plain(grid, kernel):
         return grid.parallel
     axes = range(len(grid.sizes))
@@ -57,13 +57,13 @@ def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
 
 
 def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
-    """The axes of some in which the steps of one task follow each other in the order of the grid."""
+    """The leading ones of these axes: the steps of one task then run in the order of the grid."""
     stays = [mine or size == 1 for mine, size in zip(own, grid.sizes, strict=True)]
     return [mine and all(stays[:axis]) for axis, mine in enumerate(own)]
 
 
 def _is_plain(grid: Grid, kernel: Program) -> bool:
-    """True if a kernel has no effects but reading, and on its outputs and scratch writing."""
+    """True if a kernel only reads, and writes only to its outputs and scratch."""
     positions = grid.split(range(len(kernel.inputs)))
     own = {*positions.outputs, *positions.scratch}
     return all(
@@ -73,12 +73,12 @@ def _is_plain(grid: Grid, kernel: Program) -> bool:
 
 
 def has_own_blocks(grid: Grid, block: BlockMap, axis: int) -> bool:
-    """True if different indices along a grid axis are different blocks, which share no element."""
+    """True if different indices along a grid axis give disjoint blocks."""
     return axis in told_apart(grid, block)
 
 
 def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:
-    """True if something is done to a reference, and that first is to store all of it."""
+    """True if a reference is accessed, and first by a store to all of it."""
     known = dict(known)
     for eqn in program.eqns:
         if any(atom is ref for atom in eqn.inputs):
@@ -96,7 +96,7 @@ def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:
 
 
 def _branch(eqn: Eqn, known: Known) -> Program | None:
-    """The branch that a `cond` takes, if that is known."""
+    """The branch that a `cond` takes, if it is known."""
     index = _value(eqn.index, known) if eqn.op is cond else None
     if index is None:
         return None
@@ -113,7 +113,7 @@ def _value(atom: Any, known: Known) -> Any:
 
 
 def _note(eqn: Eqn, known: Known) -> None:
-    """Compute a scalar of known ones."""
+    """Compute a scalar from known ones."""
     values = [_value(atom, known) for atom in eqn.inputs]
     scalars = all(getattr(atom.type, "shape", None) == () for atom in (*eqn.inputs, *eqn.outputs))
     if scalars and values and not eqn.op.control and not eqn.effects and all(value is not None for value in values):

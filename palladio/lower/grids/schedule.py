@@ -37,7 +37,7 @@ def _blocks(eqn: Eqn, grid: Grid, kernel: Program) -> tuple[BlockView, ...]:
 
 
 def _starts(grid: Grid, kernel: Program) -> tuple[OutputStart, ...]:
-    """The starts of outputs; `grid` has the axes parallel that are scheduled so."""
+    """The starts of outputs; in `grid`, the axes scheduled as parallel are declared parallel."""
     aliases = {target for _, target in grid.aliases}
     whole, once = written_whole(grid, kernel), written_once(grid, kernel)
     found = []
