@@ -76,11 +76,11 @@ class Ahead:
 
         Args:
             arrays: of the shapes and dtypes that it was staged for. One that is smaller along the axis that may grow,
-            the rows by default, is padded with zeros. On the CPU it is not copied for that, if the function is
+                the rows by default, is padded with zeros. On the CPU it is not copied for that, if the function is
                 one kernel whose parallel steps each have a block of rows.
             out: an array for the result, as in a call of `pallas_call`. It is returned.
             rows: the number of rows of the result to compute, all by default. Arrays of the first sequence of
-            `own_rows` have as many.
+                `own_rows` have as many.
 
         Raises:
             PalladioTypeError, PalladioValueError: arrays that it was not staged for; `out` or `rows` for several

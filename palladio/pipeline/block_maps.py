@@ -1,6 +1,6 @@
-"""From specifications and array types to block maps.
+"""Block maps from specifications and array types.
 
-Checking each spec against its array, and tracing its index map.
+Each spec is checked against its array, and its index map is traced.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ INDEX = ArrayType((), dtypes.INT32)
 
 
 def check_parameters(kernel: Callable[..., Any], roles: Sequence[tuple[str, int]], keywords: Sequence[str]) -> None:
-    """True if a kernel takes one positional parameter for each reference.
+    """Check that a kernel takes one positional parameter for each reference.
 
     Args:
-        roles: what the references are for, in order, and how many of each: `("inputs", 2)`.
+        roles: the roles of the references, in order, and the number of each: `("inputs", 2)`.
         keywords: the names of scratch buffers that are passed by keyword.
 
     Raises:
@@ -113,7 +113,7 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int, *, sem
 
 
 def require_array_space(space: Any, argument: str) -> None:
-    """Refuse a memory space of barriers or semaphores for what goes into a call or comes out of it.
+    """Refuse a memory space of barriers or semaphores for an input or output of a call.
 
     Raises:
         PalladioTypeError: for such a space.
@@ -128,7 +128,7 @@ def require_array_space(space: Any, argument: str) -> None:
 
 
 def _as_in_jax(origin: str) -> str:
-    """The name of what a spec is for, as JAX has it: `args[0]['one']` for `in_specs[0]['one'] (x_ref)`."""
+    """JAX's name for the argument of a spec: `args[0]['one']` for `in_specs[0]['one'] (x_ref)`."""
     return origin.partition(" (")[0].replace("in_specs", "args", 1).replace("out_specs", "outputs", 1)
 
 
@@ -137,7 +137,7 @@ def _type_in_jax(type: ArrayType) -> str:
 
 
 class GridSizeNeeded(Exception):
-    """An index map asks for the size of a dynamic grid axis, and none is among its scalars."""
+    """An index map uses the size of a dynamic grid axis, which is not among its scalars."""
 
 
 class BlockMapper:
@@ -166,7 +166,7 @@ class BlockMapper:
         """The block map of a spec for an array.
 
         Args:
-            origin: how errors name the spec: `in_specs[1] (x_ref)`.
+            origin: the name of the spec in errors: `in_specs[1] (x_ref)`.
 
         Raises:
             PalladioValueError: block shape of another rank than the array; index map with the wrong number of results.

@@ -1,4 +1,4 @@
-"""The slots of a pipeline of the TPU as an object: allocated around it, and shared by several runs of it."""
+"""The slots of a TPU pipeline as an object: allocated outside of it, and shared by several runs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class BufferType(Enum):
 class BufferedRef:
     """The slots of one array of an `emit_pipeline`, and the semaphores of its copies.
 
-    It may stand in `scratch_shapes` and in `run_scoped`, where the slots and semaphores are allocated, and is passed to
-    the pipeline in `allocations=`. `BufferedRef.input`, `output` and `input_output` make one of a spec; a block of the
-    last is fetched when it begins, and stored when it ends.
+    It is allowed in `scratch_shapes` and in `run_scoped`, which allocate the slots and semaphores, and is passed to
+    the pipeline in `allocations=`. `BufferedRef.input`, `output` and `input_output` make one from a spec; a block of
+    `input_output` is fetched when it begins, and stored when it ends.
 
     Fields:
         spec: the cut of the array into blocks.
@@ -87,7 +87,7 @@ class BufferedRef:
             buffer_type: the direction of its copies.
             buffer_count: the number of slots; a pair is for fetches and for stores.
             use_lookahead: as in `pl.Buffered`.
-            source_memory_space: where the array is.
+            source_memory_space: of the array.
             prefetched_count: blocks of the first steps that are fetched already, into the window that
                 `with_window_ref` gives.
             grid_rank, tiling, is_trivial_windowing: accepted; without effect.

@@ -30,7 +30,7 @@ PASSED = (GMEM, ANY)
 
 
 def check_slots(slots: Any) -> None:
-    """Refuse what is not a number of slots."""
+    """Refuse an invalid number of slots."""
     if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
         raise PalladioValueError("at least one step is under way", argument="max_concurrent_steps", got=repr(slots))
 
@@ -80,7 +80,7 @@ def shared_axes(operands: Sequence[PipelineOperand]) -> tuple[str, ...]:
 
 
 def fetch(operand: PipelineOperand, buffer: Reference, step: Any, slot: Any, barrier: Reference) -> None:
-    """Start copying an input's block of a step into a slot; a barrier gets one arrival when it has come."""
+    """Start copying an input's block of a step into a slot; a barrier gets one arrival when it has landed."""
     copy_gmem_to_smem(
         operand.window(step),
         buffer.at[slot],
@@ -91,7 +91,7 @@ def fetch(operand: PipelineOperand, buffer: Reference, step: Any, slot: Any, bar
 
 
 def store(leaving: Sequence[tuple[PipelineOperand, Any, Any]], buffers: Mapping[int, Reference], step: Any) -> None:
-    """Start storing those outputs whose condition holds, as one group."""
+    """Start storing the outputs whose condition holds, as one group."""
     several = len(leaving) > 1
     for operand, condition, slot in leaving:
 
@@ -111,7 +111,7 @@ def any_of(conditions: Sequence[Any]) -> Any:
 
 
 class _Copies:
-    """Blocks move by TMA: barriers say that inputs have come, groups of stores that outputs have left."""
+    """Transfers by TMA: barriers signal that inputs have landed, store groups that outputs have been stored."""
 
     def __init__(self, arrays: Arrays, groups: Sequence[Sequence[PipelineOperand]], refs: Mapping[str, Any]) -> None:
         operands = (*arrays.inputs, *arrays.outputs)
@@ -122,7 +122,7 @@ class _Copies:
         self.meet(shared_axes(arrays.inputs))
 
     def meet(self, axes: Sequence[str]) -> None:
-        """The blocks of the cluster that share copies have come here."""
+        """Wait until the blocks of the cluster that share copies have arrived."""
         for axis in axes:
             barrier_arrive_and_wait(self.met[axis])
 
@@ -171,7 +171,7 @@ def emit_pipeline(
     then a reference in shared memory to a block of each input and each output, then the carry. A block of an input is
     copied once for as long as its index stays the same, up to `max_concurrent_steps` of them ahead. A block of an
     output stays where it is for as long as its index stays the same, so that the body can accumulate in it, and is
-    stored when its index is about to change. What it holds first is not initialised.
+    stored when its index is about to change. Its initial contents are uninitialised.
 
     Args:
         body: `body(indices, *in_refs, *out_refs)`; with `init_carry` it gets the carry as its last argument and
@@ -180,8 +180,8 @@ def emit_pipeline(
         in_specs, out_specs: a `BlockSpec` for each reference, or a pytree of them for a pytree of references.
         max_concurrent_steps: slots of each operand in shared memory.
         init_carry: a pytree of arrays and references; references come back as they are.
-        delay_release: of the inputs whose `plgpu.BlockSpec` does not say: how many steps after a step its slot is
-            fetched into again. A body that leaves n products in flight needs n, or they read what is overwritten.
+        delay_release: for inputs whose `plgpu.BlockSpec` does not set it: the number of steps after a step until its
+            slot is refilled. A body that leaves n products in flight needs n, or their operands are overwritten.
 
     Returns:
         A function of the references that returns the last carry, None without `init_carry`.

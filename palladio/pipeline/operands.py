@@ -29,19 +29,19 @@ class PipelineOperand:
     """One input or output of a pipeline.
 
     Args:
-        name: how errors call it, such as `in_specs[0]`.
+        name: its name in errors, e.g. `in_specs[0]`.
         ref: the array.
         spec: None for the whole array.
         slots: how many blocks it holds at a time, unless its spec says otherwise.
         space: where the slots are, unless its spec says otherwise.
 
     Fields:
-        turn: when its block becomes another.
-        slots, declared: the slots that it has, and would have if there were steps enough.
-        delay: how many steps after its last use a slot may be written again; None for what the pipeline says.
+        turn: when its block changes.
+        slots, declared: its number of slots, and the number it would have with enough steps.
+        delay: how many steps after its last use a slot may be written again; None for the pipeline's default.
         axes: cluster axes along which the blocks share its copies.
-        prefetched: the blocks of as many first steps are in the slots before the pipeline begins.
-        fetched_first: of an output: whether its block is fetched when it begins.
+        prefetched: the number of first steps whose blocks are in the slots before the pipeline begins.
+        fetched_first: whether a block of an output is fetched when it begins.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class PipelineOperand:
         self.fetched_first = False
 
     def keep_turning(self) -> None:
-        """Give every call of a pipeline blocks of its own: in a chain of them a slot may be in use by the last one."""
+        """Fetch blocks anew in every call of a chained pipeline: a slot may still be in use by the previous call."""
         self.turn = Turn.BY_INDEX if self.turn is Turn.NEVER else self.turn
         self.slots = self.declared
 
     def use_slots(self, slots: int, prefetched: int, lookahead: bool) -> None:
-        """Use slots that others have allocated, some of which hold blocks already."""
+        """Use slots that the caller has allocated, some of which hold blocks already."""
         self.declared = slots
         self.slots = 1 if self.turn is Turn.NEVER else slots
         self.prefetched = prefetched
@@ -92,7 +92,7 @@ class PipelineOperand:
 
     @property
     def tracked(self) -> bool:
-        """True if only the run knows how many blocks there were before a step."""
+        """True if the number of blocks before a step is known only at run time."""
         return self.turn is Turn.BY_INDEX
 
     @property
@@ -110,8 +110,8 @@ class PipelineOperand:
         """The slot of a block.
 
         Args:
-            step: a step that uses it, counted from where its slots were last all empty.
-            number: how many blocks came before it since, of an operand that is tracked.
+            step: a step that uses it, counted since its slots were last all empty.
+            number: the number of blocks before it since then, of a tracked operand.
         """
         if self.slots == 1:
             return 0
@@ -144,7 +144,7 @@ class PipelineOperand:
 
     @staticmethod
     def _axis(cut: Sequence[Any]) -> int:
-        """The axis that comes after what was cut so far."""
+        """The next axis to cut."""
         return sum(isinstance(each, (slice, Slice)) for each in cut)
 
 
@@ -167,7 +167,7 @@ class Passed:
 
     Fields:
         ref: the array.
-        operand: its blocks, of a spec that has a block shape.
+        operand: its blocks, if its spec has a block shape.
     """
 
     ref: Reference
@@ -175,10 +175,10 @@ class Passed:
 
 
 class Arrays:
-    """The operands of a pipeline, and how its body sees them.
+    """The operands of a pipeline, and the references to them that its body gets.
 
     Fields:
-        inputs, outputs: those that the pipeline copies.
+        inputs, outputs: the operands that the pipeline copies.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Arrays:
 
         Args:
             blocks: the slots of the operands, in order.
-            step: the step whose blocks it gets of the arrays that are not copied; None for whole arrays.
+            step: the step whose blocks of the uncopied arrays it gets; None for whole arrays.
         """
         rest = iter(blocks)
         leaves = [
@@ -253,7 +253,7 @@ def _sequence(argument: str, specs: Any) -> tuple[Any, ...]:
 
 
 class Carry:
-    """A pytree that goes from step to step: its arrays as a loop's carry, its references as they are."""
+    """A pytree passed from step to step: its arrays as a loop's carry, its references unchanged."""
 
     def __init__(self, tree: Any) -> None:
         self.leaves, self.structure = trees.flatten(tree)

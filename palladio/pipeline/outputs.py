@@ -2,7 +2,7 @@
 
 Every compute thread writes its part of a slot, commits it and arrives at the slot's *written* barrier. The first of
 them, the leader, waits there and stores the slot. Before a slot is written again, the leader waits until the store has
-read it and arrives at the slot's *free* barrier, where all wait. One thread alone needs neither.
+read it and arrives at the slot's *free* barrier, where all wait. A single thread needs neither.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from palladio.types.scratch import Barrier
 
 
 class SharedOutputs:
-    """The outputs, grouped by when their blocks change, and their barriers."""
+    """The outputs, in groups whose blocks change together, and their barriers."""
 
     def __init__(self, outputs: Sequence[PipelineOperand], threads: int) -> None:
         self.outputs = list(outputs)
@@ -45,7 +45,7 @@ class SharedOutputs:
         return [group for group in self.groups if group[0].turn is not Turn.NEVER]
 
     def thread(self, refs: Mapping[str, Any], buffers: Mapping[int, Reference], leads: Any) -> ThreadOutputs:
-        """The part of one compute thread in storing them; `leads` is true for the leader."""
+        """The outputs for one compute thread; `leads` is true for the leader."""
         return ThreadOutputs(self, refs, buffers, True if self.threads == 1 else leads)
 
 
@@ -121,7 +121,7 @@ class ThreadOutputs:
                 do_if(ends[id(group[0])], act, barrier)
 
     def finish(self) -> None:
-        """Wait until everything is stored."""
+        """Wait for all outstanding stores."""
         if not self.shared.outputs:
             return
 

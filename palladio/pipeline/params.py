@@ -1,4 +1,4 @@
-"""Advice of a caller to a compiler about a call. Results never depend on it."""
+"""A caller's advice to a compiler about a call. Results never depend on it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class CompilerParams:
 
     Args:
         dimension_semantics: "parallel" or "arbitrary" for each grid axis; steps of a parallel one may run in any order.
-        options: whatever else a compiler of another system takes. The program of a call keeps it; results never depend
-            on it.
+        options: any other advice for the compiler of another system. The program of a call keeps it; results never
+            depend on it.
 
     Raises:
-        PalladioTypeError: an option that a program cannot hold, or that is nearly called as a parameter.
+        PalladioTypeError: an option that a program cannot hold, or whose name is close to that of a parameter.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ def advice_of(params: Any, mappings: bool = False) -> tuple[tuple[str, Any], ...
     """The compiler parameters of a caller, as a program holds them.
 
     Args:
-        mappings: whether a mapping from names to values is taken.
+        mappings: whether a mapping from names to values is allowed.
 
     Raises:
-        PalladioTypeError: what are not compiler parameters, or have a value that a program cannot hold.
+        PalladioTypeError: not compiler parameters, or a value that a program cannot hold.
     """
     if params is None:
         return ()

@@ -1,8 +1,8 @@
-"""When the blocks of a pipeline change: the steps of its grid, and how each operand's index moves along them.
+"""The schedule of a pipeline's blocks: the steps of its grid, and the steps at which each operand's block changes.
 
 Steps are numbered from 0 in row-major order of the grid, the last axis fastest. A block is the same as at the step
-before if its index is. An operand is said to turn: never, where its index map looks at no axis of the grid that has two
-points; at every step, where that can be shown; or as its index tells, when the kernel runs.
+before if its index is. The turn of an operand is: never, if its index map depends on no axis of the grid with two
+points; every step, if that can be proved; or by its index, when the kernel runs.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class GridSteps:
 
     @property
     def fastest(self) -> int | None:
-        """The axis along which every step advances, if there is one for certain."""
+        """The axis along which every step advances, if it is known."""
         moving = self.moving
         axis = max(moving, default=None)
         return axis if axis is not None and (len(moving) == 1 or is_known(self.sizes[axis])) else None
@@ -142,7 +142,7 @@ def _size(entry: Any, argument: str) -> Any:
 
 
 class Turn(Enum):
-    """When the block of an operand becomes another."""
+    """The steps at which the block of an operand changes."""
 
     NEVER = "never"
     EVERY_STEP = "every step"
@@ -150,11 +150,11 @@ class Turn(Enum):
 
 
 class BlockWalk:
-    """The movement of one operand's block index along the steps.
+    """The block index of one operand along the steps.
 
     Args:
         index_map: the user's function, None for all zeros.
-        origin: how errors name the spec.
+        origin: the name of the spec in errors.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class BlockWalk:
         return self._flat(*self.steps.indices(step))
 
     def begins(self, step: Any) -> Any:
-        """True if the block of a step is another than that of the step before."""
+        """True if the block of a step differs from that of the step before."""
         if self.turn is Turn.EVERY_STEP:
             return True
         if self.turn is Turn.NEVER:
@@ -212,7 +212,7 @@ class BlockWalk:
         return either(step == 0, self._differ(step, np.maximum(step - 1, 0)))
 
     def ends(self, step: Any) -> Any:
-        """True if the block of a step is another than that of the step before it."""
+        """True if the block of a step differs from that of the step after it."""
         if self.turn is Turn.EVERY_STEP:
             return True
         last = self.steps.last(step)
@@ -239,7 +239,7 @@ def _dependences(program: Program, rank: int) -> list[set[int]]:
 
 
 def _injective(program: Program, output: int, axis: int | None) -> bool:
-    """True if an output that depends on one moving axis only surely differs between two neighbours on it."""
+    """True if an output that depends on one moving axis only is proved to differ between neighbours on it."""
     made: dict[Any, Any] = {var: eqn for eqn in program.eqns for var in eqn.outputs}
     index = None if axis is None else program.inputs[axis]
     atom: Any = program.outputs[output]

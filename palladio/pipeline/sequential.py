@@ -30,13 +30,13 @@ class Transfers(Protocol):
         """Wait until the blocks of inputs that come together are in a slot."""
 
     def release(self, operands: Sequence[PipelineOperand], due: Any) -> None:
-        """Called where a condition holds and slots of these inputs are about to be fetched into."""
+        """Called before slots of these inputs are fetched into again, where `due` holds."""
 
     def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
         """Before the body writes to outputs of this many slots: wait until the slots' previous blocks have been stored.
 
         Args:
-            beginning: of each, whether a block of it begins, its slot, and whether the slot held another block before.
+            beginning: outputs, each with whether its block begins, its slot, and whether the slot held another block.
         """
 
     def store(self, leaving: Sequence[tuple[PipelineOperand, Any, Any]], step: Any) -> None:
@@ -55,7 +55,7 @@ def do_if(condition: Any, function: Callable[..., Any], *args: Any) -> None:
 
 
 def together(operands: Sequence[PipelineOperand], key: Callable[[PipelineOperand], Any]) -> list[list[PipelineOperand]]:
-    """The operands that turn alike and share a key; each that is tracked alone."""
+    """Groups of operands with the same turn and key; a tracked operand is a group of its own."""
     groups: dict[Any, list[PipelineOperand]] = {}
     for number, operand in enumerate(operands):
         own = number if operand.turn is Turn.BY_INDEX else None
@@ -66,7 +66,7 @@ def together(operands: Sequence[PipelineOperand], key: Callable[[PipelineOperand
 def called(
     body: Callable[..., Any], args: Sequence[Any], carry: Carry | None, carried: Sequence[Any], what: str
 ) -> list[Any]:
-    """Run a pipeline's body, the carry its last argument if there is one; returns the arrays of the next carry."""
+    """Run a pipeline's body, with a carry as its last argument if there is one; returns the next carry's arrays."""
     if carry is not None:
         args = [*args, carry.tree(carried)]
     result = call_user(body, args, {}, f"the body of {what}", counted(len(args), "argument"))
@@ -86,7 +86,7 @@ class Sequential:
 
     Args:
         groups: inputs that arrive together.
-        invoke: runs the body on (step, the operands and their slots, arrays of the carry); returns the carry's arrays.
+        invoke: runs the body on (step, operands with their slots, arrays of the carry); returns the carry's arrays.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class Sequential:
         return self.steps.count
 
     # Fetching ahead. The loop carries the number of fetched blocks of each tracked input, and, for one with look-ahead,
-    # the step at which to look for the next block.
+    # the step from which to search for the next block.
 
     def prologue(self) -> list[tuple[Any, Any]]:
-        """Fill all slots of the inputs that turn."""
+        """Fill all slots of the inputs whose blocks change."""
         turning = [each for each in self.inputs if each.turn is not Turn.NEVER]
         start = [(ZERO, ZERO) for each in turning if each.tracked]
         if not turning:
@@ -162,7 +162,7 @@ class Sequential:
         return list(fori_loop(ZERO, least(depth, self.steps.count), fill, start))
 
     def fetch_if(self, operand: PipelineOperand, step: Any, condition: Any, slot: Any) -> None:
-        """Fetch a block where a condition holds, unless it has been fetched before the pipeline."""
+        """Fetch a block where a condition holds, unless it was fetched before the pipeline started."""
         if operand.prefetched:
             condition = both(condition, step >= operand.prefetched)
 
@@ -177,7 +177,7 @@ class Sequential:
         return counted_in(number, begins)
 
     def fetch_next(self, operand: PipelineOperand, condition: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Fetch the next block that there is, however many steps ahead, where a condition holds."""
+        """Fetch the next block, however many steps ahead, where a condition holds."""
         number, cursor = state
         count = self.steps.count
 
@@ -195,7 +195,7 @@ class Sequential:
     # One step.
 
     def step(self, step: Any, state: tuple[list[Any], list[tuple[Any, Any]], list[Any]]) -> Any:
-        """Wait for the step's blocks, run the body, store what leaves, fetch what comes."""
+        """Wait for the step's blocks, run the body, store outputs that end, refill free slots."""
         begun, fetched, carry = state
         counts = iter(begun)
         numbers: dict[int, Any] = {}
@@ -230,7 +230,7 @@ class Sequential:
             self.transfers.arrive(group, slot)
 
     def _reuse(self, step: Any, begins: dict[int, Any], numbers: dict[int, Any], slots: dict[int, Any]) -> None:
-        """Before the body writes to slots: those that held other blocks must have been stored."""
+        """Before the body writes to slots, wait until the other blocks that they held have been stored."""
         turning = [each for each in self.outputs if each.turn is not Turn.NEVER]
         for depth in sorted({each.slots for each in turning}):
             found = []

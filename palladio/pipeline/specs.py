@@ -23,7 +23,7 @@ LARGEST_GRID_SIZE = 2**31 - 1
 
 
 class RevisitMode(Enum):
-    """When a pipeline may find a block again without fetching it."""
+    """The cases in which a pipeline may reuse a block without fetching it."""
 
     IMMEDIATE = "immediate"
     ANY = "any"
@@ -56,7 +56,7 @@ class _NoBlockSpec:
         return "no_block_spec"
 
     def __reduce__(self) -> str:
-        return "no_block_spec"  # the one that there is: copies are compared by identity
+        return "no_block_spec"  # a singleton: copies are compared by identity
 
 
 no_block_spec = _NoBlockSpec()
@@ -124,19 +124,19 @@ class BlockSpec:
 @checked_call
 @dataclass(init=False, repr=False, eq=False)
 class GPUBlockSpec(BlockSpec):
-    """A `BlockSpec` with what pipelines of a GPU kernel want to know besides.
+    """A `BlockSpec` with further options for the pipelines of a GPU kernel.
 
     Args:
         block_shape, index_map, pipeline_mode: as for `BlockSpec`; `Buffered(n)` gives the block n slots instead of
             `max_concurrent_steps`.
         memory_space: `plgpu.SMEM`, the default, for a block that the pipeline copies; `plgpu.GMEM` for an array that
             the body gets whole, uncopied.
-        transforms: how a slot is laid out in shared memory.
+        transforms: the layout of a slot in shared memory.
         delay_release: how many steps after its last use the slot of an input may be written again, for products that
-            read it still. By default what the pipeline says, or 0.
+            still read it. By default that of the pipeline, or 0.
         collective_axes: the axis of the cluster whose blocks all read this block of the input: each loads a part, and
-            all get the whole. All threads of the block take part in such a pipeline: one alone in `emit_pipeline`.
-        oob_fill_mode: what lies outside the array reads as, zeros by default.
+            all get the whole. All threads of the block take part in that pipeline: a single one in `emit_pipeline`.
+        oob_fill_mode: the value of elements outside the array, zeros by default.
 
     Raises:
         PalladioTypeError, PalladioValueError: as for `BlockSpec`; a delay that is not a count.

@@ -39,7 +39,7 @@ _PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
 
 
 class _Copies:
-    """Blocks move by DMA; a semaphore for each slot counts their bytes."""
+    """Transfers by DMA; a semaphore for each slot counts the bytes."""
 
     def __init__(self, arrays: Arrays, refs: Mapping[str, Any]) -> None:
         operands = (*arrays.inputs, *arrays.outputs)
@@ -63,7 +63,7 @@ class _Copies:
             self._wait(operand, slot)
 
     def release(self, operands: Sequence[PipelineOperand], due: Any) -> None:
-        """Only the core reads its slots."""
+        """Nothing to signal: only the core reads its slots."""
 
     def reuse(self, slots: int, beginning: Sequence[tuple[PipelineOperand, Any, Any, Any]]) -> None:
         for operand, begins, slot, held in beginning:
@@ -102,7 +102,7 @@ def emit_pipeline(
     For each point of the grid, the last axis fastest, the body gets a reference in `pltpu.VMEM` to a block of each
     input and each output. A block of an input is copied once for as long as its index stays the same. A block of an
     output stays where it is for as long as its index stays the same, so that the body can accumulate in it, and is
-    stored when its index is about to change. What it holds first is not initialised. In the body, `program_id` and
+    stored when its index is about to change. Its initial contents are uninitialised. In the body, `program_id` and
     `num_programs` are those of this grid.
 
     Args:
@@ -149,7 +149,7 @@ def emit_pipeline(
             def bound(outputs: Sequence[Any]) -> None:
                 given = bind_slots(arrays, flat_allocations((*allocations, *outputs)))
                 for operand in arrays.outputs:
-                    # A block that is visited again must have been stored before it is fetched.
+                    # A block that is revisited must have been stored before it is fetched.
                     operand.slots = 1 if operand.fetched_first else operand.slots
                 _run(body, steps, whole, arrays, tuple(scratches or ()), _explicit_indices, given)
 
@@ -164,7 +164,7 @@ def emit_pipeline(
 def emit_pipeline_with_allocations(
     body: Callable[..., None], *, grid: Any, in_specs: Any = (), out_specs: Any = (), **options: Any
 ) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
-    """A pipeline, and a function that describes the slots which it needs.
+    """A pipeline, and a function that describes the slots that it needs.
 
     Args:
         body, grid, in_specs, out_specs, options: as for `emit_pipeline`.
@@ -244,7 +244,7 @@ def _run(
     explicit: bool,
     given: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run a pipeline in slots of its own, or in given ones."""
+    """Run a pipeline in its own slots, or in given ones."""
     operands = (*arrays.inputs, *arrays.outputs)
     described = {
         "buffers": [{each.label: each.described} for each in operands],
@@ -274,7 +274,7 @@ def _run(
         run_scoped(scoped, described)
 
 
-# Dealing out the grid to cores.
+# Distribution of the grid over cores.
 
 
 def _semantics(given: Sequence[Any] | None, rank: int) -> list[str]:
@@ -292,7 +292,7 @@ def _semantics(given: Sequence[Any] | None, rank: int) -> list[str]:
 
 
 def _cores(core_axis: Any, core_axis_name: Any) -> tuple[Any, Any] | None:
-    """The number of this core among those that share the grid, and how many they are."""
+    """The number of this core among those that share the grid, and their number."""
     if core_axis is not None and core_axis_name is not None:
         raise PalladioValueError("cores are named by core_axis or by core_axis_name", argument="core_axis")
     given = core_axis if core_axis_name is None else core_axis_name
@@ -315,7 +315,7 @@ def _cores(core_axis: Any, core_axis_name: Any) -> tuple[Any, Any] | None:
 
 
 def _along(axis: str | int) -> tuple[Any, Any]:
-    """The size of an axis, and where this core is on it."""
+    """The size of an axis, and the index of this core along it."""
     if isinstance(axis, str):
         return axis_size(axis), axis_index(axis)
     return num_programs(axis), program_id(axis)

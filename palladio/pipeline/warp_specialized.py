@@ -1,9 +1,9 @@
 """`emit_pipeline_warp_specialized`: one warpgroup of a block copies, the others compute.
 
-They synchronise by barriers: a *ready* barrier completes when blocks of inputs have arrived, a *consumed* barrier when
-every compute warpgroup has finished with a block. Both count blocks: an input whose block stays for several steps
-is waited for at the first of them and released at the last. Where the body itself waits or arrives, they count steps,
-so that it can do so at every step: the memory thread then arrives at the ready barrier of a step without a copy.
+They synchronise by barriers: a *ready* barrier completes when blocks of inputs have landed, a *consumed* barrier when
+every compute warpgroup has finished with a block. Both count blocks: if an input's block stays for several steps, the
+first of them waits for it and the last releases it. Where the body itself waits or arrives, they count steps, so that
+it can do so at every step: the memory thread then arrives at the ready barrier of a step without a copy.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Options:
 
     @property
     def stops(self) -> Any:
-        """True if nothing may be under way when the pipeline ends."""
+        """True if nothing may be in flight when the pipeline ends."""
         return True if self.state is None else self._is(PipelinePipeline.STOP)
 
     def _is(self, state: PipelinePipeline) -> Any:
@@ -102,12 +102,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Consumers:
-    """Inputs whose release is signalled on one array of barriers.
+    """Inputs that share one array of consumed barriers.
 
     Fields:
-        depth: the number of barriers; a step (or block) reports where the one this many before it did.
-        delay: how many steps (or blocks) late it is reported.
-        by_block: whether blocks of the one input are reported, when the run ends them; else steps.
+        depth: the number of barriers; a step (or block) arrives at the same one as the step `depth` before it.
+        delay: by how many steps (or blocks) the arrival is delayed.
+        by_block: whether arrivals are for blocks of the only input, when they end at run time; else for steps.
     """
 
     operands: tuple[PipelineOperand, ...]
@@ -168,7 +168,7 @@ class Plan:
 
     @property
     def ends_late(self) -> bool:
-        """True if slots are used that no consumed barrier says to be free when the last step is over."""
+        """True if slots are in use after the last step that no consumed barrier has released."""
         return any(each.delay for each in self.inputs) or any(
             each.turn is Turn.NEVER and not self.by_step for each in self.inputs
         )
@@ -207,7 +207,7 @@ class _PipelineThread:
 
     Fields:
         base: the number of the first step, counted from where a chain of pipelines started.
-        numbers: how many blocks of each tracked input came before it.
+        numbers: the number of blocks of each tracked input before it.
     """
 
     def __init__(self, plan: Plan, refs: Mapping[str, Any], index: Any) -> None:
@@ -240,7 +240,7 @@ class _PipelineThread:
         return base, numbers
 
     def keep(self, numbers: Sequence[Any]) -> None:
-        """Remember how far the chain has come, for the next pipeline of it."""
+        """Record the position in the chain for its next pipeline."""
         if not self.plan.counts:
             return
         progress = self.refs["progress"][0]
@@ -286,7 +286,7 @@ class _MemoryWarp(_PipelineThread):
         do_if(self.options.stops, self._quiesce, numbers)
 
     def _iteration(self, iteration: Any, numbers: list[Any]) -> list[Any]:
-        """Fetch for each group the step that its lead says; all their slots become free at one time."""
+        """Fetch, for each group, the step that is ahead by its lead; their slots become free at the same time."""
         first = max(group.lead for group, _ in self.consumed)
         mixed = any(group.lead != first for group, _ in self.consumed)
         found = {id(each): number for each, number in zip(self.tracked, numbers, strict=True)}
@@ -304,11 +304,11 @@ class _MemoryWarp(_PipelineThread):
 
     @staticmethod
     def _await(due: Any, number: Any, group: Consumers, barriers: Any) -> None:
-        """Wait until the step or block that used a slot last has reported."""
+        """Wait until the last step or block that used a slot has been consumed."""
         when(both(due, number >= group.depth))(lambda: barrier_wait(barriers.at[number % group.depth]))
 
     def _clamped(self, step: Any, due: Any) -> Any:
-        """The step, or one that there is, for index maps that must not see others."""
+        """The step clamped to the existing ones, since index maps must not see others."""
         return step if is_known(due) else np.minimum(np.maximum(step, 0), self.steps.count - 1)
 
     def _fetch_block(
@@ -327,7 +327,7 @@ class _MemoryWarp(_PipelineThread):
         return counted_in(number, begins)
 
     def _fetch_step(self, group: Consumers, step: Any, due: Any, numbers: dict[int, Any]) -> None:
-        """Fetch the blocks of a step; where they are the ones before, arrive in their place."""
+        """Fetch the blocks of a step; where a block is unchanged, arrive at its barrier instead."""
         steady = [each for each in group.operands if each.turn is Turn.EVERY_STEP]
         if steady:
 
@@ -358,7 +358,7 @@ class _MemoryWarp(_PipelineThread):
         fetch(operand, self.buffers[id(operand)], step, slot, barrier)
 
     def _quiesce(self, numbers: Sequence[Any]) -> None:
-        """See everything consumed, so that barriers and slots may be used anew."""
+        """Wait until everything is consumed, so that barriers and slots may be reused."""
         blocks = {id(each): number for each, number in zip(self.tracked, numbers, strict=True)}
         for group, barriers in self.consumed:
             total = blocks[id(group.operands[0])] if group.by_block else self.base + self.steps.count
@@ -382,7 +382,7 @@ class _Compute(_PipelineThread):
         self.stores = plan.shared.thread(refs, self.buffers, index == leader)
 
     def run(self, init_carry: Any) -> Any:
-        """All steps; returns the last carry."""
+        """Run all steps; returns the last carry."""
         self.carry = None if init_carry is None else Carry(init_carry)
         fixed = [group for group in self.plan.ready if group[0].turn is Turn.NEVER and not self.plan.by_step]
         if fixed:
@@ -472,7 +472,7 @@ class WarpSpecialized:
         """Run on references to global memory.
 
         Args:
-            allocations: what `run_scoped` allocated of `get_allocations`; left out, the pipeline allocates it itself.
+            allocations: the references that `run_scoped` allocated for `get_allocations`; by default its own.
         """
         with at_call():
             options = self.options
@@ -560,17 +560,17 @@ def emit_pipeline_warp_specialized(
     all compute threads have written to it.
 
     Args:
-        body: `body(indices, *in_refs, *out_refs, *produced, *consumed, carry)`; what is not asked for is left out.
+        body: `body(indices, *in_refs, *out_refs, *produced, *consumed, carry)`; each group is optional.
         grid: sizes, integers or traced scalars.
         memory_registers: registers of each lane of the memory thread; the others share the rest.
         in_specs, out_specs: a `BlockSpec` for each reference, or a pytree of them for a pytree of references.
         max_concurrent_steps: slots of each operand in shared memory.
         wg_axis: the name of the thread axis.
         num_compute_wgs: how many threads compute.
-        pipeline_state: a `PipelinePipeline`, static or traced: where this pipeline stands in a chain of pipelines, in
-            which the memory thread fetches ahead for the next while the others compute. Their allocations are shared.
-        manual_produced_barriers: the body gets a barrier for each input, which completes at each step when its block is
-            there, and waits for it. Also spelled `manual_ready_barriers`.
+        pipeline_state: a `PipelinePipeline`, static or traced: the position in a chain of pipelines, in which the
+            memory thread fetches ahead for the next one while the others compute. Their allocations are shared.
+        manual_produced_barriers: the body gets a barrier for each input, which completes at each step when its block
+            has landed, and waits for it. Also spelled `manual_ready_barriers`.
         manual_consumed_barriers: the body gets a barrier for each input, and arrives at it when it is done with the
             block of the step.
         compute_context: `compute_context(pipeline)` runs in the compute threads; it calls `pipeline(init_carry)`, once,

@@ -1,1 +1,1 @@
-"""Floor 5: from Python functions to programs: traced values, references, control flow."""
+"""Floor 5: tracing Python functions to programs: traced values, references, control flow."""

@@ -48,7 +48,7 @@ def _under_mask(target: Reference) -> Reference:
 
 
 def _past(part: SliceEntry, extent: int) -> bool:
-    """True if a slice begins in its axis, or before it ends, and reaches past its end."""
+    """True if a slice starts in its axis, or at its end, and reaches past the end."""
     return 0 <= part.start <= extent < part.start + (part.size - 1) * part.stride + 1  # type: ignore[operator]
 
 
@@ -79,9 +79,9 @@ def load(
 
     Args:
         mask: `bool[...]` that broadcasts to the shape of the read. Slices may reach past the end where it is false.
-        other: a value that broadcasts to what is read.
+        other: a value that broadcasts to the shape of the read.
         cache_modifier, eviction_policy, volatile, optimized: advice to compilers.
-        layout: how registers hold the result, as `plgpu.layout_cast` takes it.
+        layout: the register layout of the result, as `plgpu.layout_cast` takes it.
 
     Raises:
         PalladioTypeError: not a reference or layout; a mask that is not of bools; `other` without a mask or of
@@ -148,7 +148,7 @@ def swap(ref: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
 
 
 def _neutral(kind: str, dtype: DType) -> Any:
-    """The value that an atomic operation leaves an element as it is with."""
+    """The neutral element of an atomic operation."""
     values = {
         "add": -0.0 if dtypes.is_float(dtype) else 0,
         "max": dtypes.least(dtype),

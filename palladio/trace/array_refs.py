@@ -1,7 +1,7 @@
-"""References that are made where they are needed: `new_ref`, `empty_ref` and `freeze`.
+"""References created on demand: `new_ref`, `empty_ref` and `freeze`.
 
 In a kernel, or in a function that is being traced, such a reference lasts until the end of the function, loop body or
-branch that makes it. Elsewhere it holds an array until nothing refers to it, and is read and written at once.
+branch that makes it. Elsewhere it holds an array until nothing refers to it, and is read and written immediately.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DeviceRef(WholeReference):
 
     Fields:
         value: `dtype[shape]`.
-        memory: the reference that a launch, while it is traced, has in its place; None outside of launches.
+        memory: the reference that replaces it while a launch is traced; None outside of launches.
     """
 
     __slots__ = ("memory", "space", "value")

@@ -106,7 +106,7 @@ def _output_kinds(staged: Staged) -> list[Kind]:
 
 
 def _strengthened(old: Kind, new: Kind) -> Kind:
-    """The kind of a carry that comes in as `old` and goes round as `new`: a weak one gives way, as in JAX."""
+    """The kind of a carry that starts as `old` and is returned as `new`: a weak one yields, as in JAX."""
     if old[1] and old[0].dtype != new[0].dtype:
         return ArrayType(old[0].shape, dtypes.promote((old[0].dtype, True), (new[0].dtype, new[1]))[0]), False
     return old
@@ -141,11 +141,11 @@ def _stage_carried(
     """Stage a loop body, giving weak carries the dtype that the body returns.
 
     Args:
-        leading: the types of what the body takes before the carry, and whether they are weak.
-        hints: names for what it takes first.
+        leading: the types of the body's inputs before the carry, and whether they are weak.
+        hints: names for its first inputs.
 
     Returns:
-        The staged body, the leaves of the initial carry, converted, its structure, and which leaves go in weak.
+        The staged body, the converted leaves of the initial carry, its structure, and which leaves start weak.
     """
     leaves, structure = trees.flatten(carry)
     kinds = [_kind(leaf) for leaf in leaves]
@@ -274,14 +274,14 @@ def _branch(what: str, index: Any, functions: Sequence[Callable[..., Any]], oper
 
 
 def _by_branch(what: str, returned: Sequence[str]) -> str:
-    """The results of each branch, those of `cond` by the names of its parameters, true first."""
+    """The text for the results of each branch; `cond` has its parameter names, true first."""
     if what == "cond":
         return f"{returned[1]} from true_fun, {returned[0]} from false_fun"
     return ", ".join(f"{each} from branch {number}" for number, each in enumerate(returned))
 
 
 def _join(what: str, kinds: Sequence[Kind]) -> Kind:
-    """The kind that the branches' outputs at one place have, weak ones giving way."""
+    """The common kind of the branches' outputs at one position; weak ones yield."""
     shapes = {kind[0].shape for kind in kinds}
     strong = {kind[0].dtype for kind in kinds if not kind[1]}
     if len(shapes) > 1 or len(strong) > 1:
@@ -294,7 +294,7 @@ def _join(what: str, kinds: Sequence[Kind]) -> Kind:
 
 
 def _with_common_captures(staged: Sequence[Staged], explicit: int) -> tuple[list[Program], list[Any]]:
-    """The programs with the same inputs: the explicit ones, then everything that any of them captures."""
+    """The programs with the same inputs: the explicit ones, then all values that any of them captures."""
     captured = {id(value): value for each in staged for value in each.captured}
     programs = []
     for each in staged:
@@ -309,7 +309,7 @@ def _with_common_captures(staged: Sequence[Staged], explicit: int) -> tuple[list
 
 
 def _index_name(body: Callable[..., Any]) -> list[str]:
-    """The user's name for the index of a loop, unless it is one for a value that is not used."""
+    """The user's name for the index of a loop, unless it marks an unused value."""
     return [name for name in positional_names(body)[:1] if not name.startswith("_")]
 
 
@@ -365,7 +365,7 @@ def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any
 def loop(
     lower: Any, upper: Any, *, init_carry: Any = None, step: Any = 1, unroll: Any = None
 ) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that runs its function for i from `lower` below `upper` in steps of `step`.
+    """A decorator that runs its function for i from `lower` to below `upper` in steps of `step`.
 
     Without `init_carry` the function is called as `f(i)` and returns nothing; with it, as `f(i, carry)`, it returns
     the next carry, and the decorated name becomes the last one.
@@ -439,7 +439,7 @@ def scan(
     Args:
         f: takes and returns pytrees; the carry keeps its structure, shapes and dtypes.
         xs: a pytree of arrays `dtype[length, ...]`; None, for an `f` that gets None, needs `length`.
-        reverse: go from the last x to the first; each y stands where its x does.
+        reverse: iterate from the last x to the first; each y has the position of its x.
         unroll: advice to compilers: a number of iterations, or True for all.
 
     Raises:
@@ -524,7 +524,7 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
     """Allocate buffers, call `f(*refs, **refs)` and return its result; the buffers end with the call.
 
     Args:
-        types: pytrees of memory references to allocate. Their contents are uninitialised.
+        types: pytrees of memory references to allocate, uninitialised.
         collective_axes: the name of the thread axis over which an allocation is shared: the threads of a block meet,
             and get references to the same buffers. Accumulators stay each thread's own.
 
@@ -537,7 +537,7 @@ def run_scoped(f: Callable[..., Any], *types: Any, collective_axes: Any = (), **
 
 
 def in_scope(f: Callable[..., Any], *types: Any, shared: bool, **kw_types: Any) -> Any:
-    """`run_scoped` of memory that all threads of a block share, or none does."""
+    """`run_scoped` with memory that is shared by all threads of a block, or private."""
     leaves, structure = trees.flatten((types, kw_types))
     allocations = tuple(_ref_type(leaf) for leaf in leaves)
     own = [n for n, ref in enumerate(allocations) if ref.space is ACC_SPACE]
@@ -560,7 +560,7 @@ def in_scope(f: Callable[..., Any], *types: Any, shared: bool, **kw_types: Any) 
 
 
 def _allocation_names(f: Callable[..., Any], types: Sequence[Any], kw_types: Mapping[str, Any]) -> list[str]:
-    """The names of the allocations in reports: keys, or else the function's parameters."""
+    """The names of the allocations in reports: keys, else the function's parameters."""
     parameters = positional_names(f)
     found = []
     for position, part in enumerate(types):

@@ -23,11 +23,11 @@ from palladio.types.types import ArrayType
 _checks: ContextVar[bool | None] = ContextVar("palladio_debug_checks", default=None)
 
 collected_checks: ContextVar[bool | None] = ContextVar("palladio_collected_checks", default=None)
-"""True where the failed checks of `checkify` are collected, False where its checks are left out, None elsewhere."""
+"""True where the failed checks of `checkify` are collected, False where its checks are omitted, None elsewhere."""
 
 
 def checks_enabled() -> bool:
-    """True if `debug_check` is evaluated: as the context says, else as the environment does."""
+    """True if `debug_check` is evaluated: as set by the context, else by the environment."""
     chosen = _checks.get()
     return knobs.debug_checks.get() if chosen is None else chosen
 
@@ -82,7 +82,7 @@ def debug_print(fmt: str, *args: Any) -> None:
 
 
 def _check_format(spec: str, kind: ArrayType) -> None:
-    """True if a value of this type can be printed in a format, found out by printing a zero."""
+    """Refuse a format that cannot print a value of this type, which is tested by formatting a zero."""
     try:
         format(np.zeros((), kind.dtype)[()] if kind.shape == () else np.zeros(kind.shape, kind.dtype), spec)
     except (TypeError, ValueError):

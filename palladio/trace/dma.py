@@ -1,4 +1,4 @@
-"""Copies and signals between cores and devices: descriptors of copies, remote ones, semaphores elsewhere, barriers of
+"""Copies and signals between cores and devices: descriptors of local and remote copies, remote semaphores, barriers of
 cores.
 """
 
@@ -31,10 +31,10 @@ from palladio.types.types import DMA_SEMAPHORE, SEMAPHORE
 
 @dataclass(frozen=True)
 class Cores:
-    """The cores and devices that a program on cores can reach.
+    """The cores and devices that a program on cores can access.
 
     Fields:
-        axes: those of all meshes of the launch, each name once.
+        axes: of all meshes of the launch, each name once.
         barrier: the semaphore that every core has for `get_barrier_semaphore`.
     """
 
@@ -47,7 +47,7 @@ _cores: ContextVar[Cores | None] = ContextVar("palladio_cores", default=None)
 
 @contextmanager
 def among_cores(cores: Cores | None) -> Iterator[None]:
-    """Make known, while the program of a mesh is traced, which cores there are."""
+    """Set the existing cores while the program of a mesh is traced."""
     token = _cores.set(cores)
     try:
         yield
@@ -56,7 +56,7 @@ def among_cores(cores: Cores | None) -> Iterator[None]:
 
 
 def enclosing_cores() -> Cores | None:
-    """The cores that the program being traced reaches; None outside of a mesh of cores."""
+    """The cores that the program being traced can access; None outside of a mesh of cores."""
     return _cores.get()
 
 
@@ -65,7 +65,7 @@ _landing: ContextVar[tuple[Reference, ...]] = ContextVar("palladio_landing_at_on
 
 @contextmanager
 def landing_at_once(semaphores: Sequence[Reference]) -> Iterator[None]:
-    """Copies that raise one of these semaphores, started inside the block, have landed when they start."""
+    """Inside the block, copies that signal one of these semaphores complete when they start."""
     token = _landing.set((*_landing.get(), *semaphores))
     try:
         yield
@@ -84,7 +84,7 @@ class DeviceIdType(Enum):
     LOGICAL = "logical"
 
 
-# Where something is.
+# Locations.
 
 
 def _require_cores(argument: str, got: Any) -> Cores:
@@ -106,7 +106,7 @@ def _scalar(value: Any, argument: str) -> Any:
 
 
 def _along(axes: Sequence[MeshAxis], number: Any) -> dict[str, Any]:
-    """The index along each axis of the device of a number, the last axis fastest."""
+    """The index along each axis of the device with a number, the last axis fastest."""
     found = {}
     for axis in reversed(axes):
         size = axis.size or 1
@@ -195,7 +195,7 @@ Copied = Reference | SelectedRef | DynamicPart
 
 
 class AsyncCopyDescriptor:
-    """A copy `dst = src` that can be started and waited for; `make_async_copy` and its like make it.
+    """A copy `dst = src` that can be started and waited for; `make_async_copy` etc. make it.
 
     Waiting for it needs only its shape and its semaphores, so a copy that was started elsewhere can be waited for
     through another descriptor of the same copy.
@@ -266,17 +266,17 @@ class AsyncCopyDescriptor:
         return AsyncCopyDescriptor(*(ref if part is chosen else part for part in parts), self.remote)
 
     def wait(self) -> None:
-        """Wait until it is done: that the source has been read, and that what comes here has landed."""
+        """Wait until the source has been read and the incoming data has landed."""
         if self.is_remote:
             self.wait_send()
         self.wait_recv()
 
     def wait_send(self) -> None:
-        """Wait until the source has been read and may be written again. Of a local copy, that it is done."""
+        """Wait until the source has been read and may be written again; for a local copy, until it is complete."""
         self._wait(self.send_sem)
 
     def wait_recv(self) -> None:
-        """Wait until what another core sends here, by the same copy seen from there, has landed in `dst`."""
+        """Wait until the data that another core sends here, by its side of the same copy, has landed in `dst`."""
         self._wait(self.recv_sem)
 
     def _wait(self, semaphore: Copied) -> None:
@@ -349,10 +349,10 @@ def _described(copied: Copied) -> str:
 
 
 def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor:
-    """Describe a copy between memories that this core reaches, without starting it.
+    """Describe a copy between memories that this core can access, without starting it.
 
     Args:
-        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype; waiting looks only at `dst_ref`. Sizes may
+        src_ref, dst_ref: references `dtype[shape]` of one shape and dtype; waiting uses only `dst_ref`. Sizes may
             be dynamic, `ref.at[pl.ds(start, size)]`, where source and target have the same value for a size; such a
             copy is one for each element along the axis, and an element outside of an array is out of bounds.
         sem: one semaphore, or an array of one, of `SemaphoreType.DMA` or `REGULAR`; it counts the bytes that have
@@ -368,7 +368,7 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
 
 
 def async_copy(src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0) -> AsyncCopyDescriptor:
-    """Start a copy between memories that this core reaches; `.wait()` of the result waits for it.
+    """Start a copy between memories that this core can access; `.wait()` of the result waits for it.
 
     Args and errors as in `make_async_copy`; `priority` is advice to the hardware.
     """
@@ -392,10 +392,10 @@ def make_async_remote_copy(
         src_ref: a reference here, `dtype[shape]`.
         dst_ref: a reference of that shape and dtype; the buffer of that name *there* is written.
         send_sem: counts, here, the bytes that have been read.
-        recv_sem: counts, there, the bytes that have landed. Waiting on it here is waiting for what others send here.
+        recv_sem: counts, there, the bytes that have landed. Waiting on it here waits for data that others send here.
         device_id: which device: its number, its index along each device axis, or a mapping from axes of the launch's
             meshes to indices, which may name cores too. A mesh without device axes counts its cores.
-        device_id_type: accepted; the form of `device_id` tells.
+        device_id_type: accepted; the form of `device_id` determines it.
         core_index: the index along the axis of cores.
 
     Raises:
@@ -427,11 +427,11 @@ def async_remote_copy(
 
 
 def sync_copy(src_ref: Any, dst_ref: Any) -> None:
-    """Copy between memories that this core reaches, and wait for it.
+    """Copy between memories that this core can access, and wait for it.
 
     Args:
         src_ref, dst_ref: references `dtype[shape]` of one shape and dtype, or pytrees of them in one structure: all
-            copies are in flight at once.
+            copies are in flight concurrently.
 
     Raises:
         PalladioTypeError: not a reference, or pytrees of two structures.
@@ -475,8 +475,8 @@ def semaphore_signal(
     Args:
         sem: one semaphore; of several, `sems.at[i]`.
         inc: a scalar integer.
-        device_id, device_id_type, core_index: whose, as in `make_async_remote_copy`; this core's by default.
-        memory_scope: "sys" or "gpu", of a GPU kernel.
+        device_id, device_id_type, core_index: its owner, as in `make_async_remote_copy`; this core by default.
+        memory_scope: "sys" or "gpu", in a GPU kernel.
 
     Raises:
         PalladioTypeError: not a semaphore; an amount or an index that is not a scalar integer.
@@ -503,10 +503,10 @@ def get_barrier_semaphore() -> Reference:
 
 
 def core_barrier(sem: Any, *, core_axis_name: str) -> None:
-    """Wait until all cores along an axis have come here.
+    """Wait until all cores along an axis have arrived.
 
     Args:
-        sem: a semaphore that each of them has, at zero, and which ends at zero.
+        sem: a semaphore that each of them has; it is zero before and after.
         core_axis_name: the axis.
 
     Raises:

@@ -21,7 +21,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def positional_names(function: Callable[..., Any]) -> list[str]:
-    """The names of a function's positional parameters, as far as it has any."""
+    """The names of a function's positional parameters, if any."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -30,7 +30,7 @@ def positional_names(function: Callable[..., Any]) -> list[str]:
 
 
 def named_as(program: Callable[..., Any], function: Callable[..., Any], references: int) -> None:
-    """Name a program after the function that it calls; its references too, if the function takes as many."""
+    """Name a program after the function that it calls; also its references, if the function takes as many."""
     program.__name__ = function_name(function)
     names = positional_names(function)
     if len(names) == references:
@@ -57,7 +57,7 @@ def _body(code: CodeType) -> tuple[int, int, int]:
 
 
 def _definition(code: CodeType) -> tuple[int, int, int]:
-    """The place of a definition after the decorators, with which its code begins."""
+    """The position of a definition after its decorators, at which its code object starts."""
     start = re.compile(rf"\s*(async\s+)?def\s+{re.escape(code.co_name)}\b")
     lines = linecache.getlines(code.co_filename)
     for number in range(code.co_firstlineno, min(code.co_firstlineno + 50, len(lines) + 1)):
@@ -68,7 +68,7 @@ def _definition(code: CodeType) -> tuple[int, int, int]:
 
 
 def require_function(function: Any, what: str, argument: str | None = None) -> None:
-    """Refuse what cannot be called."""
+    """Refuse a value that is not callable."""
     if not callable(function):
         raise PalladioTypeError(f"{what} is a function", argument=argument, got=repr(function))
 
@@ -84,8 +84,8 @@ def call_user(
     """The result of a user's function.
 
     Args:
-        what: how an error calls it: `the kernel add`.
-        expected: what it is called with: `2 references: 1 input, 1 output`.
+        what: its name in errors: `the kernel add`.
+        expected: its arguments: `2 references: 1 input, 1 output`.
 
     Raises:
         PalladioTypeError: if its parameters do not fit, pointing at its definition.
@@ -115,7 +115,7 @@ def shown_signature(signature: inspect.Signature) -> str:
 
 
 def _unfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """The parameters, if it is what stands against the call; the error may have come from inside the function."""
+    """The parameters, if they do not fit the call; else the error came from inside the function."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
 """The position of a kernel in its grid. The program ids are inputs of the kernel's program.
 
-Here the kernel's author finds them.
+These functions give them to the kernel's author.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from palladio.base.errors import PalladioIndexError, PalladioTypeError, Palladio
 class GridAxes:
     """The traced program id, the size and the name of each grid axis; of a mesh axis also its kind.
 
-    A size that has to be read first is a function that reads it. `beside` are the sizes of the axes of the
+    A size that must be read first is given as a function that reads it. `beside` are the sizes of the axes of the
     launch's other meshes, on which this program has no index.
     """
 
@@ -39,7 +39,7 @@ _axes: ContextVar[GridAxes | None] = ContextVar("palladio_grid", default=None)
 
 @contextmanager
 def grid_axes(axes: GridAxes) -> Iterator[None]:
-    """Make the axes of a kernel's grid known while the kernel is traced."""
+    """Set the axes of a kernel's grid while the kernel is traced."""
     convert.mark_nonnegative(*axes.ids, *(size for size in axes.sizes if not callable(size)))
     token = _axes.set(axes)
     try:
@@ -111,8 +111,8 @@ def axis_index(axis_name: str | Sequence[str]) -> Any:
 
 
 def axis_size(axis_name: str | Sequence[str]) -> Any:
-    """The size of an axis of the mesh, or of several together: an int, or i32[] of a dynamic grid. Of an axis of
-    another mesh of the launch too.
+    """The size of an axis of the mesh, or of several together: an int, or i32[] of a dynamic grid. Axes of other meshes
+    of the launch are allowed.
 
     Raises: as `axis_index`.
     """

@@ -1,4 +1,4 @@
-"""Keys between the brackets of a reference, and the index transforms that they become."""
+"""Keys of references, and the index transforms made from them."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ def index_transform(key: Any, shape: Shape, first_operand: int) -> tuple[Index, 
 
 
 def has_dynamic_size(key: Any) -> bool:
-    """True if a slice among the indices has a size that only the run knows."""
+    """True if a slice among the indices has a dynamic size."""
     return any(
         isinstance(part, Slice) and _static(part.size) is None for part in (key if type(key) is tuple else (key,))
     )
 
 
 def without_dynamic_slices(key: Any, rank: int) -> tuple[tuple[Any, ...], dict[int, Slice]]:
-    """The indices with whole axes in place of slices whose size only the run knows, and those slices.
+    """The indices with whole axes in place of slices of dynamic size, and those slices.
 
     Args:
-        rank: of what is indexed.
+        rank: of the indexed reference.
 
     Returns:
-        The indices, and the slices by their axes in the selection of these.
+        The indices, and the slices by their axes in the selection of the indices.
 
     Raises:
         PalladioTypeError: a size that is not a scalar integer; such a slice beside an index array.
@@ -151,7 +151,7 @@ def _from_the_front(index: Any, extent: int) -> Any:
     if convert.is_nonnegative(index):
         return index
     if convert.array_type(index).dtype.itemsize < dtypes.INT32.itemsize:
-        index = convert.cast(index, dtypes.INT32)  # which holds every extent
+        index = convert.cast(index, dtypes.INT32)  # int32 holds every extent
     return where(index < 0, index + extent, index)
 
 

@@ -34,7 +34,7 @@ _NO_ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift 
 
 
 def _say_in_jax(error: PalladioIndexError, access: str) -> None:
-    """Add the words of JAX's interpreter to those of its tracer, where an index or a slice is outside."""
+    """Add the message of JAX's interpreter to that of its tracer, for an index or slice out of bounds."""
     if "outside" in error.rule:
         error.jax = f"{error.jax or ''} Out-of-bounds {access}".lstrip()
 
@@ -53,7 +53,7 @@ class Reference:
 
     @property
     def array(self) -> ArrayType:
-        """The type of the value that reading it gives."""
+        """The type of its value."""
         types = [convert.array_type(operand) for operand in self.operands]
         return transformed(self.root.palladio_type.array, self.transforms, types)
 
@@ -74,7 +74,7 @@ class Reference:
 
     @property
     def size(self) -> int:
-        """The number of elements that it reaches."""
+        """The number of its elements."""
         return self.array.size
 
     @property
@@ -93,14 +93,14 @@ class Reference:
     # Views.
 
     def view(self, transform: Transform, operands: Sequence[Any] = ()) -> TransformedReference:
-        """This reference seen through one more transform, which must fit."""
+        """A view of this reference through one more transform, which must fit."""
         if not operands:
             transformed(self.array, [transform])
         return TransformedReference(self.root, (*self.transforms, transform), (*self.operands, *operands))
 
     @property
     def at(self) -> _At:
-        """`ref.at[index]` is the reference to what `ref[index]` would read."""
+        """`ref.at[index]` is the reference to the elements of `ref[index]`."""
         return _At(self)
 
     def reshape(self, *shape: Any) -> TransformedReference:
@@ -231,7 +231,7 @@ for _name in _NO_ARITHMETIC.split():
 
 
 class WholeReference(Reference):
-    """A reference that is not seen through anything."""
+    """A reference without transforms."""
 
     __slots__ = ()
 
@@ -272,7 +272,7 @@ class TransformedReference(Reference):
 
     @property
     def palladio_type(self) -> RefType:
-        """The type of the reference that it acts as."""
+        """The type of an equivalent whole reference."""
         array = self.array
         return RefType(array.shape, array.dtype, self.root.palladio_type.space)
 
@@ -295,7 +295,7 @@ class _At:
 
 
 class OnlyCopied:
-    """A stand-in for a reference that copies take. Reading or writing it is refused, with the words of `_refuse`."""
+    """A stand-in for a reference, only for copies. Reading or writing it is refused by `_refuse`."""
 
     __slots__ = ()
 
@@ -315,10 +315,10 @@ class OnlyCopied:
 
 
 class DynamicPart(OnlyCopied):
-    """A part of a reference whose size along some axes only the run knows: `ref.at[pl.ds(start, size)]`, for copies.
+    """A part of a reference with dynamic size along some axes: `ref.at[pl.ds(start, size)]`, for copies.
 
     Fields:
-        reference: the same with these axes whole.
+        reference: the reference with these axes whole.
         slices: the slices along them, by axis.
     """
 
@@ -341,7 +341,7 @@ class DynamicPart(OnlyCopied):
 
     @property
     def dtype(self) -> Any:
-        """The dtype of what it reaches."""
+        """The dtype of its elements."""
         return self.reference.dtype
 
     @property
@@ -370,7 +370,7 @@ class DynamicPart(OnlyCopied):
 
 
 def _names_the_first(key: Any) -> bool:
-    """True if an index can be that of a barrier that is alone: 0, or a scalar that is not known."""
+    """True if an index can be that of a single barrier: 0, or an unknown scalar."""
     if isinstance(key, (int, np.integer)):
         return key == 0
     return isinstance(key, Traced) and convert.array_type(key).shape == ()
@@ -426,7 +426,7 @@ def require_reference(value: Any, argument: str) -> Reference:
 
 
 def is_whole(transform: Transform, shape: Shape) -> bool:
-    """True if an index takes everything."""
+    """True if an index selects everything."""
     return isinstance(transform, Index) and all(
         not isinstance(entry, int) and hasattr(entry, "is_whole") and entry.is_whole(extent)
         for entry, extent in zip(transform.entries, shape, strict=True)

@@ -1,4 +1,4 @@
-"""A reference among several, chosen where the kernel runs: `select_ref`."""
+"""A reference selected at run time among several: `select_ref`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palladio.types.types import ArrayType, MemorySpace
 
 
 class SelectedRef(OnlyCopied):
-    """One of several references, as an index says that is known when the kernel runs. Copies take it.
+    """One of several references, selected by an index at run time. Only copies take it.
 
     Fields:
         index: i32[].
@@ -31,7 +31,7 @@ class SelectedRef(OnlyCopied):
 
     @property
     def array(self) -> ArrayType:
-        """The type of the value that it holds."""
+        """The type of its value."""
         return self.refs[0].array
 
     @property
@@ -67,10 +67,10 @@ class SelectedRef(OnlyCopied):
 
 
 def select_ref(idx: Any, *refs: Any) -> Reference | SelectedRef:
-    """The reference of a number, for `make_async_copy` and its like: `pl.select_ref(i, a_ref.at[0], b_ref)`.
+    """The reference with a number, for `make_async_copy` etc.: `pl.select_ref(i, a_ref.at[0], b_ref)`.
 
     Args:
-        idx: i32[]; of a number that is known while tracing it is that reference itself. It is clamped into range.
+        idx: i32[], clamped into range; for a number known while tracing, the result is that reference itself.
         refs: at least two references `dtype[shape]` of one shape and dtype.
 
     Raises:

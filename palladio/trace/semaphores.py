@@ -1,6 +1,6 @@
 """Semaphores in a kernel.
 
-Signals that name a device are refused unless it is device 0, but for kernels on several GPUs under `shard_map`.
+Signals that name a device are refused unless it is device 0, except in kernels on several GPUs under `shard_map`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _semaphore(value: Any) -> Reference:
 
 
 def _of_each(sem: Any, function: Callable[[Any], Any]) -> Any:
-    """The result of a function of one semaphore, also of one that `select_ref` chooses."""
+    """The result of a function of one semaphore, which may be one selected by `select_ref`."""
     if not isinstance(sem, SelectedRef):
         return function(_semaphore(sem))
     return control.switch(sem.index, [functools.partial(function, _semaphore(ref)) for ref in sem.refs])
@@ -56,7 +56,7 @@ def _require_scope(scope: str) -> None:
 
 
 def require_this_device(device_id: Any) -> None:
-    """Refuse every device but the one that there is.
+    """Refuse every device but the only one.
 
     Raises:
         PalladioNotImplementedError: for another device.
@@ -103,7 +103,7 @@ def semaphore_signal(sem: Any, inc: Any = 1, *, device_id: Any = None, memory_sc
 
 @dataclass(frozen=True)
 class SemaphoreSignal:
-    """One signal of `semaphore_signal_parallel`: the semaphore, the device that has it, and what to add."""
+    """One signal of `semaphore_signal_parallel`: the semaphore, the device that has it, and the increment."""
 
     ref: Any
     device_id: Any = None
@@ -118,7 +118,7 @@ def semaphore_signal_parallel(*signals: SemaphoreSignal) -> None:
 
     Raises:
         PalladioTypeError: not a `SemaphoreSignal`.
-        PalladioNotImplementedError: a signal for another device, where there is one.
+        PalladioNotImplementedError: a signal for another device, if there is only one.
     """
     for number, signal in enumerate(signals):
         if not isinstance(signal, SemaphoreSignal):
@@ -135,7 +135,7 @@ def semaphore_signal_multicast(sem: Any, value: Any = 1, *, collective_axes: str
     """Add to the semaphore on every device along axes of the devices' mesh.
 
     Raises:
-        PalladioNotImplementedError: for any axis, where there is one device.
+        PalladioNotImplementedError: for any axis, if there is only one device.
     """
     if enclosing_gpus() is not None:
         for each in on_all(sem, collective_axes):
@@ -156,7 +156,7 @@ def semaphore_wait(sem: Any, value: Any = 1, *, decrement: bool = True, memory_s
 
     Args:
         value: i32[].
-        decrement: take `value` off it then.
+        decrement: subtract `value` afterwards.
         memory_scope: as in `semaphore_signal`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Tracing: running a Python function on traced values and writing down the equations it forms."""
+"""Tracing: running a Python function on traced values and recording the equations it forms."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Traced:
         self.palladio_type: Any = var.type
 
     def palladio_leaked(self) -> PalladioTypeError:
-        """The error for its use where the function that it belongs to is not being traced."""
+        """The error for its use when its function is not being traced."""
         made = (eqn.location for eqn in self.palladio_trace.eqns if self.palladio_var in eqn.outputs)
         reference = isinstance(self.palladio_type, RefType)
         return PalladioTypeError(
@@ -51,7 +51,7 @@ class Traced:
 
 
 class Trace:
-    """The interpreter that writes equations. What belongs to an enclosing trace is captured as an input.
+    """The interpreter that records equations. Values of an enclosing trace are captured as inputs.
 
     Args:
         parent: the enclosing trace.
@@ -113,7 +113,7 @@ class Trace:
         return False
 
     def capture(self, value: Any, type: Type) -> Var:
-        """The input that brings a value of an enclosing trace, or a constant array, into this one."""
+        """The input for a captured value of an enclosing trace, or for a constant array."""
         refusal = self.refusal(value, type)
         if refusal is not None:
             raise refusal
@@ -124,7 +124,7 @@ class Trace:
         return found[1]
 
     def refusal(self, value: Any, type: Type) -> PalladioError | None:
-        """The error of the innermost function between this trace and the value's own that must not capture the type."""
+        """The error of the innermost function between this trace and the value's that must not capture the type."""
         trace: Trace | None = self
         while trace is not None and trace is not getattr(value, "palladio_trace", None):
             refusal = None if trace.refuse is None else trace.refuse(type)
@@ -134,7 +134,7 @@ class Trace:
         return None
 
     def spread(self, value: np.ndarray) -> Var:
-        """A constant array of one element, made of the scalar."""
+        """A constant array of equal elements, broadcast from the scalar."""
         params = {"shape": value.shape, "axes": ()}
         eqn = form(broadcast, [Literal(value.item(), value.dtype)], params, capture(4))
         self.eqns.append(eqn)
@@ -159,13 +159,13 @@ class Staged:
 
 
 def current_trace() -> Trace | None:
-    """The innermost trace under way, if any."""
+    """The innermost current trace, if any."""
     interpreter = current.get()
     return interpreter if isinstance(interpreter, Trace) else None
 
 
 def require_trace(name: str) -> None:
-    """Refuse a call outside of a kernel, of a function that does something there only.
+    """Refuse a call outside of a kernel of a function that is meaningful only inside.
 
     Raises:
         PalladioValueError: if no kernel is being traced.
@@ -245,7 +245,7 @@ def stage(
 
 
 def _in_scope(trace: Trace, outputs: Sequence[Atom], name: str) -> tuple[tuple[Eqn, ...], tuple[Atom, ...]]:
-    """The equations and outputs of a trace that allocates memory, inside of the scope of that memory."""
+    """The equations and outputs of a trace that allocates memory, wrapped in the scope of that memory."""
     made = {*trace.allocations, *(var for eqn in trace.eqns for var in eqn.outputs)}
     used = (atom for eqn in trace.eqns for atom in eqn.inputs)
     outside = [atom for atom in dict.fromkeys((*used, *outputs)) if isinstance(atom, Var) and atom not in made]

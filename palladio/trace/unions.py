@@ -12,7 +12,7 @@ from palladio.types.unions import Member, RefUnion
 
 
 def unpacked(descriptions: Sequence[Any], references: Sequence[Any]) -> list[Any]:
-    """References as a kernel gets them: those to the bytes of a union become its members."""
+    """The references for a kernel: one to the bytes of a union becomes its members."""
     return [
         Members(description, reference) if isinstance(description, RefUnion) else reference
         for description, reference in zip(descriptions, references, strict=True)

@@ -1,4 +1,4 @@
-"""Traced arrays: they behave like NumPy arrays, and NumPy's own functions work on them."""
+"""Traced arrays: they behave like NumPy arrays, and NumPy's functions work on them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _refuse(value: Value, what: str, hint: str) -> NoReturn:
 class Value(Traced):
     """A traced array `dtype[shape]`.
 
-    Operators, methods and NumPy functions form equations. `palladio_weak` says that the dtype gives way in promotion,
+    Operators, methods and NumPy functions form equations. `palladio_weak` means that the dtype yields in promotion,
     `palladio_nonnegative` that no element is negative.
     """
 
@@ -205,7 +205,7 @@ _FIRST_IN_PLACE = 13
 
 
 def _is_operator(frame: FrameType) -> bool:
-    """True if what a frame does is an in-place operator, and not a call such as `np.add(x, y, out=x)`."""
+    """True if a frame is executing an in-place operator, not a call like `np.add(x, y, out=x)`."""
     code, at = frame.f_code.co_code, frame.f_lasti
     return code[at] == _BINARY_OP and code[at + 1] >= _FIRST_IN_PLACE
 
@@ -245,10 +245,10 @@ def _binary(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _is_operand(other: Any, name: str) -> bool:
-    """True if traced values compute with it. What has operators of its own may know how to compute with them.
+    """True if traced values compute with `other`; else the operators of `other` may handle traced values.
 
     Raises:
-        PalladioTypeError: for what has none that could.
+        PalladioTypeError: for a value without such operators.
     """
     if isinstance(other, (Traced, np.ndarray, np.generic, int, float, bool)):
         return True

@@ -42,7 +42,7 @@ class CompilerParams:
         unsafe_no_auto_barriers: insert no barriers of a warpgroup around its accesses to shared memory.
         reduction_scratch_bytes: shared memory for reductions across warps.
         profile_space, profile_dir, profile_trace_scope, profile_bounds_check: events that a profile has room for, where
-        it is written, the unit that has a line, and whether running out of room is an error.
+            it is written, the unit that has a line, and whether running out of room is an error.
         lowering_semantics: the unit that executes one equation.
         skip_device_barrier, is_multi_process: of kernels that span devices.
 

@@ -136,7 +136,7 @@ class CoreMesh(MeshOfCores):
     Raises:
         PalladioTypeError: a name that is not a string, a size that is not an integer.
         PalladioValueError: another number of names than sizes, a name used twice, a size below 1, a device axis that is
-        not one of the axes.
+            not one of the axes.
     """
 
     axis_names: Sequence[str]

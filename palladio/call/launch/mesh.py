@@ -60,7 +60,7 @@ class Mesh:
     Raises:
         PalladioTypeError: sizes that are not integers.
         PalladioValueError: sizes below 1, another number of names than axes, a name used twice, only one of
-        `num_threads` and `thread_name`, more warpgroups than a block has.
+            `num_threads` and `thread_name`, more warpgroups than a block has.
     """
 
     grid: Sizes = ()

@@ -24,7 +24,7 @@ def op(call: Callable[..., Any], *, name: str, backward: Backward | None = None)
     Args:
         call: what `pallas_call`, `plgpu.kernel` or `mpmd_map` returns.
         name: the operator's name, `namespace::name` or a name in the namespace `palladio_kernels`; unique in a
-        process.
+            process.
         backward: `(inputs, outputs, gradients of the outputs) -> gradients of the inputs`, a tuple with None for inputs
             that have none, or one gradient for a call of one input. Without it the operator has no gradient, and raises
             an error where one is computed.

@@ -25,7 +25,7 @@ Tiles = list[int]
 
 FORWARD, LEFT, RIGHT = range(3)
 GRADIENT_WIDTH = 256
-"""The most columns of keys and of values together that `library.hopper.attention_vjp` takes."""
+"""The most columns of keys, and of values, that `library.hopper.attention_vjp` takes."""
 
 
 def _tile(tiling: Tiles, product: int) -> Tile | None:

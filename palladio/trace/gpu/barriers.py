@@ -26,7 +26,7 @@ def barrier_arrive(barrier: Any, *, predicate: Any = None) -> None:
 
 
 def barrier_wait(barrier: Any) -> None:
-    """Wait for the next completion of a barrier that this thread has not seen yet.
+    """Wait for the next completion of a barrier that this thread has not observed.
 
     Raises:
         PalladioTypeError: not a barrier, or several.
@@ -36,7 +36,7 @@ def barrier_wait(barrier: Any) -> None:
 
 
 def barrier_test(barrier: Any) -> Any:
-    """True if the next completion that this thread has not seen yet has come: bool[]. If so, it has now seen it.
+    """True if the next completion that this thread has not observed has happened: bool[]. If so, it is now observed.
 
     Raises:
         PalladioTypeError: not a barrier, or several.
@@ -48,8 +48,8 @@ def barrier_test(barrier: Any) -> Any:
 def barrier_arrive_and_wait(barrier: Any) -> None:
     """Arrive at a barrier and wait for the completion.
 
-    At a `NamedBarrier` (PTX `bar.sync`) it is that of the phase under way, at another barrier the next one that this
-    thread has not seen yet.
+    At a `NamedBarrier` (PTX `bar.sync`) it is that of the current phase, at another barrier the next one that this
+    thread has not observed.
 
     Raises:
         PalladioTypeError: not a barrier, or several.

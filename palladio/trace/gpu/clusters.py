@@ -14,9 +14,9 @@ from palladio.types.types import BARRIER, SMEM
 
 
 class MulticastRef:
-    """The same buffer in several blocks of a cluster. It can only be written: `ref[...] = value` stores into each.
+    """The same buffer in several blocks of a cluster. It is write-only: `ref[...] = value` stores into each.
 
-    `peers` are references to each of them, for what else is done in all: `for one in refs.peers: barrier_arrive(one)`.
+    `peers` are references to each of them, for other operations: `for one in refs.peers: barrier_arrive(one)`.
     """
 
     __slots__ = ("peers",)
@@ -72,7 +72,7 @@ class _At:
 def multicast_ref(ref: Any, axes: str | Sequence[str]) -> MulticastRef:
     """The same shared memory, `dtype[shape]`, in all blocks of the cluster that differ from this one along `axes` only.
 
-    A write to it writes in each of these blocks, including this one. The blocks must know when: signal
+    A write to it writes in each of these blocks, including this one. The blocks must be synchronised: signal
     them through a `ClusterBarrier`, or arrive at each of `multicast_ref(barrier, axes).peers`.
 
     Args:
@@ -81,7 +81,7 @@ def multicast_ref(ref: Any, axes: str | Sequence[str]) -> MulticastRef:
 
     Raises:
         PalladioTypeError: not a reference to memory that a block owns.
-        PalladioValueError: no axes, an axis that the mesh does not have or whose size only the call knows.
+        PalladioValueError: no axes, an axis that the mesh does not have or whose size is known only at the call.
     """
     reference = require_reference(ref, "ref")
     if reference.memory_space not in (SMEM, BARRIER):

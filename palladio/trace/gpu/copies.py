@@ -1,4 +1,4 @@
-"""Asynchronous copies in a kernel: `copy_gmem_to_smem`, `copy_smem_to_gmem`, and what waits for them."""
+"""Asynchronous copies in a kernel: `copy_gmem_to_smem`, `copy_smem_to_gmem`, and their waits."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def copy_gmem_to_smem(
         barrier: one barrier; it gets one arrival when the bytes have landed.
         collective_axes: cluster axes along which the blocks share the copy: every block calls it, each loads a part,
             and all get the whole; the barrier of each gets one arrival.
-        oob_mode: what lies outside the source reads as, zeros by default.
-        predicate: a scalar bool; where it is false nothing is copied, and the barrier gets its arrival all the same.
+        oob_mode: the value of elements outside the source, zeros by default.
+        predicate: a scalar bool; where it is false nothing is copied, but the barrier still gets its arrival.
 
     Raises:
         PalladioTypeError: not a reference, or of another dtype; no barrier.
@@ -108,7 +108,7 @@ def copy_smem_to_gmem(
         src, dst: references `dtype[shape]` of one shape and dtype.
         predicate: a scalar bool; where it is false nothing is copied.
         commit_group: close the group of copies after this one.
-        reduction_op: combine with what is there: "add", "min", "max", and of integers "and", "or", "xor".
+        reduction_op: combine with the old value: "add", "min", "max", and for integers "and", "or", "xor".
 
     Raises:
         PalladioTypeError: not a reference to shared or to global memory; another dtype, or one that the reduction
@@ -159,7 +159,7 @@ def commit_gmem() -> None:
     """Make ordinary stores to global memory visible to asynchronous copies that read them.
 
     It covers stores of this thread, and those of other threads and blocks that it has acquired by a semaphore or an
-    atomic. It may be in the storing thread, after the stores, or in the one that starts the copy, before it (PTX ISA,
+    atomic. Call it in the storing thread, after the stores, or in the one that starts the copy, before it (PTX ISA,
     "Async proxy").
 
     Raises:
@@ -194,12 +194,12 @@ def async_store_smem(
     Args:
         src: the array, `dtype[shape]` of the part that `ref` selects.
         barrier: it gets one arrival, in that block, when the bytes have landed.
-        cluster_idx, cluster_dim: the block's index along a cluster axis; left out, where `ref` and `barrier` point.
-        atomic: combine with what is there: "add", "min", "max", and of integers "and", "or", "xor".
+        cluster_idx, cluster_dim: the block's index along a cluster axis; by default the block of `ref` and `barrier`.
+        atomic: combine with the old value: "add", "min", "max", and for integers "and", "or", "xor".
 
     Raises:
         PalladioTypeError: no shared memory, no barrier, or an array of another dtype.
-        PalladioValueError: another shape; no such way to combine; an axis that the cluster has not.
+        PalladioValueError: another shape; an unknown combination; an axis that the cluster does not have.
     """
     target, signalled = require_reference(ref, "ref"), one_barrier(barrier)
     for axis in axis_names(cluster_dim, "cluster_dim"):
@@ -217,7 +217,7 @@ def cluster_ref(ref: Any, idxs: dict[str, Any]) -> Reference:
 
     Raises:
         PalladioTypeError: not a reference; indices that are not a mapping.
-        PalladioValueError: an axis that the cluster has not.
+        PalladioValueError: an axis that the cluster does not have.
     """
     if not isinstance(idxs, Mapping):
         raise PalladioTypeError(

@@ -13,7 +13,7 @@ from palladio.types import dtypes
 
 
 def griddepcontrol_wait() -> None:
-    """Wait until the kernel launched before this one has ended and what it wrote is visible (`griddepcontrol.wait`).
+    """Wait until the kernel launched before this one has ended and its writes are visible (`griddepcontrol.wait`).
 
     It covers this thread, and threads that it releases afterwards. Needed where the kernel before calls
     `griddepcontrol_launch_dependents` (PTX ISA, "griddepcontrol"); elsewhere it has no effect.
@@ -28,7 +28,7 @@ def griddepcontrol_wait() -> None:
 def griddepcontrol_launch_dependents() -> None:
     """Let the next kernel start before this one has ended (`griddepcontrol.launch_dependents`).
 
-    Executors still run one kernel after the other; a check reports data that the next kernel may read too early.
+    Executors still run kernels one after the other; a check reports data that the next kernel may read too early.
 
     Raises:
         PalladioValueError: outside of a kernel.

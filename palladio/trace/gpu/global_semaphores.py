@@ -26,7 +26,7 @@ _given: ContextVar[Iterator[Any] | None] = ContextVar("palladio_globals", defaul
 
 @contextmanager
 def with_globals(refs: Sequence[Any] | None) -> Iterator[None]:
-    """Hand these references out, one at each call of `get_global`, while a program is traced; None for no such call."""
+    """Supply these references, one at each call of `get_global`, while a program is traced; None allows no call."""
     token = _given.set(None if refs is None else iter(refs))
     try:
         yield
@@ -35,7 +35,7 @@ def with_globals(refs: Sequence[Any] | None) -> Iterator[None]:
 
 
 def get_global(what: Any) -> Any:
-    """A semaphore, or several, in global memory: one for all blocks of a launch, each call another. It starts at zero.
+    """New semaphores in global memory, one or several, shared by all blocks of a launch and initially zero.
 
     Args:
         what: a kind of `plgpu.SemaphoreType`, or `kind(shape)`.

@@ -1,8 +1,8 @@
-"""The limits of Hopper's tensor cores, for kernels that are to run there.
+"""The limits of Hopper's tensor cores, for kernels that target them.
 
 The language has no such limits: the evaluator and the simulator multiply matrices of any size, so that small kernels
-can be explored in all their interleavings. A Hopper executor holds to them always; `enable_hardware_limits` does so
-while tracing, on any executor, before anyone owns a GPU.
+can be explored in all their interleavings. A Hopper executor always enforces them; `enable_hardware_limits` does so
+while tracing, on any executor, without a GPU.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MOST_COLUMNS, DEPTH_BYTES = H100_SXM.most_wgmma_columns, H100_SXM.wgmma_depth_by
 
 
 def limits_enabled() -> bool:
-    """True if products are held to the limits of the hardware while they are traced."""
+    """True if products are checked against the limits of the hardware while they are traced."""
     return _limits.get()
 
 
 @contextmanager
 def enable_hardware_limits(enable: bool = True) -> Iterator[None]:
-    """Hold the `wgmma` calls of kernels called inside the block to what Hopper can multiply.
+    """Check the `wgmma` calls of kernels called inside the block against the limits of Hopper.
 
     An accumulator `[m, n]` has m a multiple of 64 and n a multiple of 8 up to 256; the operands' k is a multiple of 32
     bytes; operands whose memory is described by transforms have one swizzle, and tiles of 8 rows of it.
@@ -44,10 +44,10 @@ def enable_hardware_limits(enable: bool = True) -> Iterator[None]:
 
 
 def check_matrix(array: ArrayType, what: str, most: int | None = None) -> None:
-    """Refuse a matrix that the fragments of the tensor cores do not tile.
+    """Refuse a matrix that the fragments of the tensor cores cannot tile.
 
     Raises:
-        PalladioValueError: rows or columns that they do not divide, or too many columns.
+        PalladioValueError: rows or columns that are not multiples of theirs, or too many columns.
     """
     rows, columns = array.shape
     if rows % ROWS or columns % COLUMNS or not rows or not 0 < columns <= (most or columns):
@@ -60,7 +60,7 @@ def check_matrix(array: ArrayType, what: str, most: int | None = None) -> None:
 
 
 def check_operands(acc: ArrayType, a: Any, b: Any, a_array: ArrayType) -> None:
-    """Refuse a product that one wgmma of the hardware cannot be.
+    """Refuse a product that the hardware's wgmma cannot compute.
 
     Args:
         acc: the part of the accumulator, [m, n].

@@ -1,4 +1,4 @@
-"""Loops of the threads of a kernel over one grid of steps: persistent loops, work stealing, and orders of visit."""
+"""Loops of the threads of a kernel over one grid of steps: persistent loops, work stealing, and visiting orders."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class NDLoopInfo:
 
     Fields:
         index: the point of the grid, a scalar i32 for each of its axes.
-        local_index: how many points this thread has visited before, i32[].
-        num_local_steps: how many it visits in all, an int or i32[]; None where only the run decides.
+        local_index: the number of points that this thread has visited before, i32[].
+        num_local_steps: the number of points that it visits, an int or i32[]; None if known only at run time.
     """
 
     index: tuple[Any, ...]
@@ -40,7 +40,7 @@ class NDLoopInfo:
 def nd_loop(
     grid: Sequence[Any], *, collective_axes: Axes, tiling: Sequence[int] | None = None, init_carry: Any = None
 ) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that runs its function once for each point of a grid, the points dealt out along mesh axes.
+    """A decorator that runs its function once for each point of a grid, the points distributed along mesh axes.
 
     The thread with index `t` of the `n` along `collective_axes` visits points t, t + n, t + 2n, … in row-major order,
     the last axis fastest: a persistent kernel. Where `n` does not divide the number of points, only the first threads
@@ -120,7 +120,7 @@ def _tiles(sizes: Sequence[Any], tiling: Sequence[int]) -> tuple[int, ...]:
 
 
 def _linear(axes: Axes) -> tuple[Any, Any]:
-    """The index of this thread along some mesh axes taken as one, the last one fastest, and their size."""
+    """The linear index of this thread along some mesh axes, the last one fastest, and their total size."""
     names = axis_names(axes, "collective_axes")
     if not names:
         raise PalladioValueError("a loop is dealt out along at least one mesh axis", argument="collective_axes")
@@ -153,12 +153,11 @@ def dynamic_scheduling_loop(
     grid_names: Axes, thread_axis: str | None = None, cluster_axes: Axes = (), init_carry: Any = None
 ) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that runs its function for this block's point of the kernel's grid, and then for points of blocks
-    that have not started and now never will: work stealing.
+    that have not started and never will: work stealing.
 
     The contract: every point of the grid is visited by exactly one cluster, a cluster visits its own point first,
-    all its threads visit the same points in the same order, and nothing else is promised of who visits which. Here the
-    schedule is the static one that this allows: every cluster starts, and visits its own point only. A kernel may not
-    rely on that.
+    all its threads visit the same points in the same order, and nothing else is guaranteed. The schedule here is
+    static: every cluster starts, and visits its own point only. A kernel may not rely on that.
 
     Without `init_carry` the function is called as `f(info)` and returns nothing; with it, as `f(info, carry)`, it
     returns the next carry, and the decorated name becomes the last one. `info.num_local_steps` is None.
@@ -170,7 +169,7 @@ def dynamic_scheduling_loop(
 
     Raises:
         PalladioValueError: an axis that the mesh does not have.
-        PalladioTypeError: a function that cannot be called, or that returns something else than it must.
+        PalladioTypeError: a function that is not callable, or that returns a wrong result.
     """
     names = axis_names(grid_names, "grid_names")
     others = axis_names(cluster_axes, "cluster_axes")
@@ -194,10 +193,10 @@ def dynamic_scheduling_loop(
 
 
 def planar_snake(lin_idx: Any, shape: Sequence[int], minor_dim: int, tile_width: int) -> tuple[Any, Any]:
-    """The point of a plane that comes `lin_idx`-th in an order in which neighbours in time are neighbours in space.
+    """The `lin_idx`-th point of a plane in snake order, in which consecutive points are neighbours.
 
     The plane is cut into bands of `tile_width` along axis `minor_dim`. Within a band the other axis moves slowly, and
-    every second band is walked backwards along it. Steps that follow each other then read overlapping rows and columns
+    every second band is traversed backwards along it. Consecutive steps then read overlapping rows and columns
     of a product's operands, which stay in the second-level cache.
 
         >>> [planar_snake(step, (4, 3), 0, 2) for step in range(8)]

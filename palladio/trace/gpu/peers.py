@@ -1,4 +1,4 @@
-"""The memory of other GPUs, in the kernels of a launch on several: `remote_ref`, and loads and stores on all of them.
+"""Access to the memory of other GPUs in a launch on several: `remote_ref`, and loads and stores on all of them.
 
 Each array, and each semaphore in global memory, exists once for every device: a stack, with the devices along its
 first axis. A program sees its own device's part of it; a remote reference is the same part on another device.
@@ -39,7 +39,7 @@ class Devices:
 
     Fields:
         axes: the name and the size of each axis that numbers them, the last one fastest.
-        stacks: references to what there is of each device.
+        stacks: references to the stacked memory of all devices.
     """
 
     axes: tuple[tuple[str, int], ...]
@@ -47,11 +47,11 @@ class Devices:
 
     @property
     def count(self) -> int:
-        """Their number."""
+        """The number of devices."""
         return math.prod(size for _, size in self.axes)
 
     def number(self, place: Mapping[str, Any]) -> Any:
-        """The number of the device at a place; along the axes that it does not name, that of this program."""
+        """The number of the device at a place; its index along axes not named is that of this program."""
         found: Any = 0
         for name, size in self.axes:
             found = found * size + (place[name] if name in place else axis_index(name))
@@ -63,7 +63,7 @@ _devices: ContextVar[Devices | None] = ContextVar("palladio_gpus", default=None)
 
 @contextmanager
 def among_gpus(devices: Devices) -> Iterator[None]:
-    """Make known, while a program of a launch on several GPUs is traced, which there are."""
+    """Set the GPUs while a program of a launch on several of them is traced."""
     token = _devices.set(devices)
     try:
         yield
@@ -72,12 +72,12 @@ def among_gpus(devices: Devices) -> Iterator[None]:
 
 
 def enclosing_gpus() -> Devices | None:
-    """The GPUs of the launch whose program is being traced; None for a launch on one GPU."""
+    """The GPUs of the launch being traced; None for a launch on one GPU."""
     return _devices.get()
 
 
 def own_part(stack: Reference) -> Reference:
-    """A program's part of what every device has."""
+    """A program's own part of a stack over the devices."""
     devices = _require_devices()
     devices.stacks.append(stack)
     return stack.at[convert.cast(devices.number({}), dtypes.INT32)]
@@ -152,7 +152,7 @@ def _on(devices: Devices, ref: Reference, number: Any) -> TransformedReference:
         at = first.entries[0].position
         operands = (*ref.operands[:at], number, *ref.operands[at + 1 :])
         return TransformedReference(ref.root, ref.transforms, operands)
-    entries = (Operand(len(ref.operands)), *first.entries[1:])  # of the only device
+    entries = (Operand(len(ref.operands)), *first.entries[1:])  # of the single device
     return TransformedReference(ref.root, (Index(entries), *ref.transforms[1:]), (*ref.operands, number))
 
 
@@ -194,11 +194,11 @@ def multimem_store(source: Any, ref: Any, collective_axes: str | Sequence[str]) 
 
 
 def multimem_load_reduce(ref: Any, *, collective_axes: str | Sequence[str], reduction_op: str) -> Any:
-    """The values that all devices along axes of devices have, reduced to one.
+    """The values of all devices along axes of devices, reduced to one.
 
     Args:
         ref: a reference to global memory of this device.
-        reduction_op: "add", "min", "max", and of integers "and", "or", "xor".
+        reduction_op: "add", "min", "max", and for integers "and", "or", "xor".
 
     Returns:
         `dtype[shape]` of `ref`.

@@ -1,4 +1,4 @@
-"""Arrays with a layout: loads, stores, reductions and counters that say how registers should hold them."""
+"""Arrays with a register layout: loads, stores, reductions and iotas that request one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from palladio.types.types import described_shape
 
 
 def layout_cast(x: Any, new_layout: Any) -> Any:
-    """The same array `dtype[shape]`, asked to be spread over the threads' registers in a layout.
+    """The same array `dtype[shape]`, with a requested layout in the threads' registers.
 
     Args:
-        new_layout: such as `plgpu.Layout.WGMMA`, or `plgpu.Layout.WGMMA.reduce(1)`.
+        new_layout: e.g. `plgpu.Layout.WGMMA`, or `plgpu.Layout.WGMMA.reduce(1)`.
 
     Raises:
         PalladioTypeError: not an array or a layout.
@@ -112,7 +112,7 @@ def transpose_ref(ref: Any, permutation: Sequence[int]) -> TransformedReference:
 
 
 def transform_ref(ref: Any, transform: Any) -> Reference:
-    """The reference as a transform of its memory shows it.
+    """The reference seen through a transform of its memory.
 
     A tiling cuts the last axes: `dtype[..., m, n]` becomes `dtype[..., m / tm, n / tn, tm, tn]`. A swizzle moves no
     element that a kernel could see; it must be that of the buffer, `plgpu.SMEM(shape, dtype, transforms=...)`.

@@ -1,7 +1,7 @@
-"""A function that all devices run, carried out in rounds: up to its next launch on each, then that launch on all.
+"""Rounds: a function that all devices run is run up to its next launch on each, then that launch runs on all.
 
-The function is called anew in every round, with the results of the launches so far at hand. It does the same each time,
-so it comes one launch further.
+The function is called anew in every round, with the results of the launches so far. It is deterministic, so each round
+gets one launch further.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Result = tuple[Any, Sequence[Any]]
 
 
 class LaunchesTogether(Exception):
-    """A function launches on GPUs, or on several cores of each device: it is carried out in rounds."""
+    """A function launches on GPUs, or on several cores of each device, so it runs in rounds."""
 
 
 @dataclass(frozen=True)
 class Gather:
-    """A step of all devices between launches: each gets the arrays of all along an axis."""
+    """An exchange of all devices between launches: each gets the arrays of all along an axis."""
 
     axis_name: str
 
 
 class Arrived(Exception):
-    """A device has come to a launch that no round has carried out yet. `refs` are those that it has made so far."""
+    """A device has reached a launch that no round has run yet. `refs` are the references that it has made so far."""
 
     def __init__(self, call: Any, args: Sequence[Any], refs: Sequence[Any]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Arrived(Exception):
 
 
 class _Round:
-    """The results of launches that are at hand, and the references that the function has made."""
+    """The known results of launches, and the references that the function has made."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.results = iter(results)
@@ -50,7 +50,7 @@ _rounds: ContextVar[_Round | None] = ContextVar("palladio_rounds", default=None)
 
 @contextmanager
 def in_rounds(results: Sequence[Result]) -> Iterator[None]:
-    """Inside the block launches have these results, one after the other; the next one is where the device stops."""
+    """Inside the block launches have these results, one after the other; the device stops at the next launch."""
     token = _rounds.set(_Round(results))
     try:
         yield
@@ -59,12 +59,12 @@ def in_rounds(results: Sequence[Result]) -> Iterator[None]:
 
 
 def carried_out_in_rounds() -> bool:
-    """True inside of a function that several devices run so."""
+    """True inside of a function that several devices run in rounds."""
     return _rounds.get() is not None
 
 
 def made_in_round(ref: Any) -> Any:
-    """A reference of the function, whose `value` launches change."""
+    """Register a reference of the function; launches update its `value`."""
     around = _rounds.get()
     if around is not None:
         around.refs.append(ref)

@@ -28,8 +28,8 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
 
     Raises:
         PalladioTypeError: not an accumulator or a reference to shared memory; dtypes that do not go together.
-        PalladioValueError: shapes that are not those of a product; what the hardware cannot multiply, where
-            `enable_hardware_limits` holds kernels to that.
+        PalladioValueError: shapes that are not those of a product; under `enable_hardware_limits`, a product that the
+            hardware cannot compute.
     """
     accumulator = require_reference(acc, "acc")
     require_reference(b, "b")
@@ -56,7 +56,7 @@ def wgmma_accumulator_load(acc: Any, *, wait_n: int | None = 0) -> Any:
     """The value of an accumulator `dtype[m, n]`.
 
     Args:
-        wait_n: how many products may still be in flight; None waits for nothing, the caller has.
+        wait_n: how many products may still be in flight; None does not wait, since the caller has.
 
     Raises:
         PalladioTypeError: not an accumulator; a part that is not static.
@@ -70,7 +70,7 @@ def wgmma_accumulator_load(acc: Any, *, wait_n: int | None = 0) -> Any:
 
 
 def mma(acc: Any, a: Any, b: Any, /) -> Any:
-    """`acc + a @ b` on arrays, done when it returns.
+    """`acc + a @ b` on arrays, synchronous.
 
     Args:
         acc: `f32[m, n]`; also f16 for f16 and 8-bit floats; i32 for i8 and u8.
