@@ -56,7 +56,7 @@ def _named(name: str) -> Op:
 
 
 def _reduced(op: Op) -> Any:
-    """An operation as a copy or a pickle keeps it: by its name, since it is compared by identity."""
+    """Copy and pickle an operation by name, since operations are compared by identity."""
     return (_named, (op.name,)) if OPS.get(op.name) is op else object.__reduce_ex__(op, 4)
 
 

@@ -60,7 +60,7 @@ def _cond_effects(_: Type, *operands: Type, branches: tuple[Program, ...]) -> It
 def _cond_discharge(
     context: DischargeContext, index: Atom, *operands: Atom, branches: tuple[Program, ...]
 ) -> Discharged:
-    """A reference that a branch changes is returned, with its last value, by all of them."""
+    """All branches return the last value of each reference that one of them changes."""
     changed = sorted(context.changed)
     positions, returned = [p - 1 for p in context.discharged], [p - 1 for p in changed]
     inner = tuple(context.discharge(branch, positions, returned) for branch in branches)
@@ -69,7 +69,7 @@ def _cond_discharge(
 
 
 def _split(results: Sequence[Atom], count: int, changed: Sequence[int]) -> Discharged:
-    """The outputs that there were, and after them the new values of the changed references."""
+    """Split results into the original outputs and the new values of the changed references, which follow them."""
     return Discharged(results[:count], dict(zip(changed, results[count:], strict=True)))
 
 
@@ -131,7 +131,7 @@ def _loop_effects(
 
 
 def _carried(operands: Sequence[Atom], constants: int, changed: Iterable[int]) -> tuple[list[int], int]:
-    """The order of a discharged loop's operands, and its constants' number: changed references end the carry."""
+    """The order of a discharged loop's operands, and the number of constants: changed references end the carry."""
     joining = sorted(changed)
     kept = [n for n in range(constants) if n not in joining]
     return [*kept, *range(constants, len(operands)), *joining], len(kept)
@@ -255,7 +255,7 @@ def _scope_effects(*operands: Type, body: Program, allocations: tuple[RefType, .
 def _scope_discharge(
     context: DischargeContext, *operands: Atom, body: Program, allocations: tuple[RefType, ...]
 ) -> Discharged:
-    """Allocations become uninitialised values too; a scope that keeps none disappears."""
+    """Allocations become uninitialised values too; a scope without remaining allocations is removed."""
     count = len(operands)
     turned = [n for n, ref in enumerate(allocations) if context.wants(ref)]
     kept = [n for n in range(len(allocations)) if n not in turned]

@@ -1,4 +1,4 @@
-"""`grid_call`: a kernel run once for each point of a grid, on blocks of its arrays. What `pallas_call` forms."""
+"""`grid_call`, formed by `pallas_call`: a kernel run once for each point of a grid, on blocks of its arrays."""
 
 from __future__ import annotations
 
@@ -75,8 +75,7 @@ class BlockMap:
         ref: the type of the reference that the kernel gets.
         index_map: (*grid indices: i32[], *references to the scalars) -> one index per axis; two (start, size) for a
             `BoundedSlice`.
-        inside: for each axis, whether all blocks are proven to lie inside the array, when the pass `prove_inside` has
-            been there.
+        inside: for each axis, whether all blocks are proved to lie inside the array, after the pass `prove_inside`.
         stays: whether the kernel gets the array itself, which stays in main memory, rather than blocks of it.
     """
 
@@ -88,14 +87,14 @@ class BlockMap:
 
     @cached_property
     def last_axis(self) -> int:
-        """The last grid axis that the index map looks at, -1 if it looks at none."""
+        """The last grid axis that the index map depends on, -1 if it depends on none."""
         atoms = {atom for eqn in self.index_map.eqns for atom in eqn.inputs} | set(self.index_map.outputs)
         ids = [var for var in self.index_map.inputs if isinstance(var.type, ArrayType)]
         return max((axis for axis, var in enumerate(ids) if var in atoms), default=-1)
 
     @cached_property
     def contiguous(self) -> bool:
-        """True if a block is a box of neighbouring elements, all of them wanted."""
+        """True if a block is a contiguous range of elements along each axis, all of them used."""
         return all(isinstance(dim, (Blocked, Squeezed, Element)) for dim in self.dims)
 
     @property
@@ -105,7 +104,7 @@ class BlockMap:
 
     @cached_property
     def steps(self) -> tuple[tuple[int, int, int, bool], ...]:
-        """For each axis of a contiguous block: elements between two indices, padding before, size, if squeezed."""
+        """For each axis of a contiguous block: elements between two indices, padding before, size, whether squeezed."""
         found = []
         for dim in self.dims:
             match dim:
@@ -129,7 +128,7 @@ class BlockMap:
         return tuple(found)
 
     def points(self, indices: Sequence[Any]) -> list[Array]:
-        """The element indices along each axis; -1 where there is none."""
+        """The element indices along each axis; -1 where there is no element."""
         values = iter(indices)
         found = []
         for dim in self.dims:
@@ -190,8 +189,8 @@ class InitMarks:
 
     Fields:
         counts: how many blocks the output has along each axis.
-        axis: an axis of the output along which each position in a block has a mark of its own; None for one in all.
-        rows: how many marks a block has.
+        axis: an axis of the output along which each position in a block has a separate mark; None for one per block.
+        rows: the number of marks of a block.
     """
 
     counts: tuple[int, ...]
@@ -200,7 +199,7 @@ class InitMarks:
 
     @property
     def size(self) -> int:
-        """The bytes."""
+        """The number of bytes."""
         return math.prod(self.counts) * self.rows
 
 
@@ -224,8 +223,8 @@ class OutputStart:
 
     Fields:
         kind: `stored`, none, since every element is stored before it is read; `alias`, those of an input; `marks`,
-            none, but tasks mark what they have initialised, and the rest is filled at the end; `fill`, uninitialised
-            ones.
+            none, but tasks set initialisation marks, and the rest is filled at the end; `fill`, uninitialised
+            values.
         once: whether every element is stored once and never read.
         marks: the layout of the marks.
     """
@@ -237,13 +236,13 @@ class OutputStart:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The order of the points of a grid, and what happens around the kernel at each of them.
+    """The order of the points of a grid, and the steps around the kernel at each of them.
 
     Fields:
         tasks: the axes that are parallel loops: a task is a point of them.
         steps: the axes that are loops inside of a task, one step after the other, the outermost first.
-        blocks: how a step gets its blocks, inputs before outputs.
-        starts: how each output begins.
+        blocks: the access of a step to its blocks, inputs before outputs.
+        starts: the initial values of each output.
     """
 
     tasks: tuple[int, ...]
@@ -265,11 +264,11 @@ class Grid:
         inputs: the block map of each input.
         outputs: the block map of each output.
         output_types: the arrays that the call returns.
-        scratch: buffers that keep their values from one step to the next.
+        scratch: buffers that persist from one step to the next.
         aliases: pairs (scalar or input, output) that begin with the same values.
-        parallel: for each axis, whether the author calls its steps independent.
-        schedule: when the pass `schedule` has been there.
-        advice: what else the caller tells a compiler, pairs of a name and a value. Results never depend on it.
+        parallel: for each axis, whether the author declares its steps independent.
+        schedule: the schedule, after the pass `schedule`.
+        advice: other hints of the caller for a compiler, pairs of a name and a value. Results never depend on it.
     """
 
     sizes: tuple[int | None, ...]
@@ -285,7 +284,7 @@ class Grid:
 
     @property
     def scheduled(self) -> Schedule:
-        """The schedule, of a grid that has one."""
+        """The schedule, which must exist."""
         if self.schedule is None:
             raise InternalError("a grid is compiled before the pass 'schedule'")
         return self.schedule
@@ -354,7 +353,7 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     scalars, arrays = values[: grid.scalars], [*values[grid.scalars :], *outputs]
     blocks = (*grid.inputs, *grid.outputs)
     extra = tuple(np.int32(size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None)
-    # Where the kernel writes to its scalars, an index map may give something else for the same grid indices.
+    # If the kernel writes to its scalars, an index map may have other results for the same grid indices.
     steady = written.isdisjoint(positions.operands[: grid.scalars])
     walks = [_Walk(array, block, steady) for array, block in zip(arrays, blocks, strict=True)]
     kept = [walk for n, walk in zip(positions.arrays[grid.scalars :], walks, strict=True) if n in written]
@@ -380,7 +379,7 @@ def _points(sizes: Sequence[int]) -> Iterator[tuple[tuple[np.int32, ...], int]]:
 
 
 class _Walk:
-    """The way of one array through its blocks: the window of the step before serves again while it is the same view."""
+    """Iteration of one array over its blocks: the previous step's window is reused while it is the same view."""
 
     __slots__ = ("array", "block", "indices", "last_axis", "window")
 
@@ -412,7 +411,7 @@ def _grid_effects(*operands: Type, grid: Grid, kernel: Program) -> Iterator[Effe
 
 
 def _grid_discharge(context: DischargeContext, *operands: Atom, grid: Grid, kernel: Program) -> Discharged:
-    """It takes arrays only; the references inside are its own."""
+    """A grid call takes arrays only; its references are internal."""
     return Discharged(context.emit(grid_call, *operands, grid=grid, kernel=kernel))
 
 

@@ -1,4 +1,4 @@
-"""The calls of kernels in a program: equations of `grid_call`, a kernel on a grid, and of `launch`, one on threads."""
+"""Kernel calls in a program: equations of `grid_call`, a kernel on a grid, and of `launch`, programs on threads."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KernelInputs(Generic[T]):
-    """The inputs of a kernel's program in their order, or something for each of them: a type, a position, a value.
+    """The inputs of a kernel's program in order, or for each of them a type, a position or a value.
 
     Fields:
         indices: along each axis of the grid or mesh.

@@ -1,7 +1,7 @@
-"""Floor 6: programs to programs, one pass a module.
+"""Floor 6: passes from programs to programs, one in each module.
 
 `ALL_PASSES` names them in the order in which an executor would run them; `run_passes` runs some. To add one, write a
-module with one `Pass(...)` record, list it here, and put it into the pipelines that want it.
+module with one `Pass(...)` record, list it here, and add it to the pipelines that need it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Common subexpressions: a value that is computed twice is computed once.
 
-Two equations are the same if operation, inputs and parameters are. One that only reads references is the same as long
-as nothing writes them in between; one with any other effect is never merged. Each sub-program is looked at by itself.
-Two inputs of a program are taken for two memories (the verifier refuses a written reference that is passed twice).
+Two equations are equal if operation, inputs and parameters are. Equations that only read references are equal as long
+as nothing writes them in between; one with any other effect is never merged. Each sub-program is processed alone. Two
+inputs of a program are assumed not to alias (the verifier refuses a written reference that is passed twice).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Versions = Counter[Atom]
 
 
 def merge_in(program: Program) -> Program:
-    """The program in which each common subexpression is computed where it is met first."""
+    """The program in which each common subexpression is computed only at its first occurrence."""
     same: dict[Atom, Atom] = {}
     known: dict[Hashable, Eqn] = {}
     written: Versions = Counter()
@@ -33,14 +33,14 @@ def merge_in(program: Program) -> Program:
             same.update(zip(eqn.outputs, first.outputs, strict=True))
             continue
         written.update(eqn.written)
-        if eqn.synchronises:  # others may have written to any reference
+        if eqn.synchronises:  # other threads may have written to any reference
             written[None] += 1
         eqns.append(with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, merge_in)))
     return with_body(program, eqns, (same.get(atom, atom) for atom in program.outputs))
 
 
 def _key(eqn: Eqn, written: Versions) -> Hashable | None:
-    """The key of an equation, shared by those that compute the same; None if it cannot be shared."""
+    """The key of an equation, equal for equations that compute the same; None if it cannot be merged."""
     if not eqn.outputs or any(kind is not EffectKind.READ or var is None for kind, var in eqn.effects):
         return None
     inputs = [_atom_key(atom) for atom in eqn.inputs]

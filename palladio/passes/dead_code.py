@@ -1,9 +1,9 @@
-"""Dead code: equations whose results are unused are removed.
+"""Dead-code elimination: remove equations with unused results.
 
 An equation stays if one of its outputs is used, or if it has a visible effect: a write to a reference
 that is an input of the program or is read later on, printing, checking. Writes to an allocation that is never read are
-not seen. Sub-programs lose the outputs, the carries and the inputs that are not used, so that what feeds only those
-goes too.
+not visible. Sub-programs lose their unused outputs, carries and inputs, so that equations that feed only those are
+removed too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Used = Sequence[bool]
 
 
 def remove_dead_code_from(program: Program, unseen: Iterable[Var] = ()) -> Program:
-    """The program without the equations that are not needed.
+    """The program without unneeded equations.
 
     Args:
-        unseen: references whose final contents are not seen, as those that a scope allocates.
+        unseen: references whose final contents are not visible, e.g. those that a scope allocates.
     """
     needed: set[Atom] = set(program.outputs)
     ignored = set(unseen)
@@ -44,7 +44,7 @@ def _is_seen(eqn: Eqn, ignored: set[Var]) -> bool:
 
 
 def _narrowed(eqn: Eqn, used: Used) -> Eqn:
-    """The equation with its sub-programs cleaned, and without the outputs and inputs that are not used."""
+    """The equation with its sub-programs cleaned, and without unused outputs and inputs."""
     narrow = _NARROW.get(eqn.op.name)
     if narrow is not None:
         return narrow(eqn, used)
@@ -57,7 +57,7 @@ def _pick(items: Sequence[Any], flags: Used) -> tuple[Any, ...]:
 
 
 def _uses(program: Program) -> list[bool]:
-    """Which inputs a program uses."""
+    """For each input of a program, whether it is used."""
     found: set[Atom] = {atom for eqn in program.eqns for atom in eqn.inputs} | set(program.outputs)
     return [var in found for var in program.inputs]
 
@@ -135,7 +135,7 @@ def _repeated(eqn: Eqn, used: Used) -> Eqn:
 
 
 def _loop(eqn: Eqn, used: Used, names: Sequence[str], bounds: int, leading: int) -> Eqn:
-    """A loop whose first `bounds` inputs are bounds, and whose body's first `leading` inputs are counters."""
+    """Narrow a loop: its first `bounds` inputs are bounds, and its body's first `leading` inputs are counters."""
     constants: int = eqn.constants
     programs = [remove_dead_code_from(eqn.params[name]) for name in names]
     carries = _needed_carries(programs, leading, constants, used)
@@ -157,7 +157,7 @@ _NARROW: dict[str, Callable[[Eqn, Used], Eqn]] = {
     "repeat": _repeated,
     "scope": _scope,
 }
-"""The rule that narrows each control-flow operation, by name. One without a rule keeps its inputs and outputs."""
+"""The rule that narrows each control-flow operation, by name. An operation without one keeps its inputs and outputs."""
 
 
 remove_dead_code = Pass(

@@ -1,11 +1,11 @@
-"""References become values.
+"""Discharge: references become values.
 
 A load becomes an `extract` of the value that its reference holds, a store an `insert` that makes the next one, a loop
-that writes a reference a loop that carries it, a scope nothing but its body. What an operation becomes stands in its
-own record (`Op.discharge`); here is what the rules share: the value that each reference holds at this point.
+that writes a reference a loop that carries it, a scope its body alone. The rule of an operation is in its record
+(`Op.discharge`); this module has the state that the rules share: the current value of each reference.
 
-Within one equation a reference stands at one position unless it is only read (the verifier says so), so the new values
-that a rule returns cannot contradict each other.
+Within one equation a reference occurs at one position unless it is only read (the verifier ensures it), so the new
+values that a rule returns cannot contradict each other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ def everything(ref: RefType) -> bool:
 def discharge_program(program: Program, wants: Wants = everything) -> Program:
     """The program with references turned to values: an input `ref<s, f32[m]>` becomes `f32[m]`.
 
-    Its final value becomes an output. The final values stand after the outputs that there were, in the order of the
-    inputs.
+    Its final value becomes an output. The final values follow the existing outputs, in the order of the inputs.
 
     Args:
-        wants: which references are meant, inputs and allocations of scopes alike; the others stay references.
+        wants: the references to discharge, inputs and allocations of scopes alike; the others stay references.
     """
     turned = [n for n, var in enumerate(program.inputs) if isinstance(var.type, RefType) and wants(var.type)]
     return _discharge(program, turned, turned, wants)
@@ -107,7 +106,7 @@ class _Context:
         self.wants = state.wants
 
     def uninitialized(self, ref: RefType) -> Atom:
-        """An array of what unwritten memory of this type reads as."""
+        """An array of the value of unwritten memory of this type."""
         scalar = Literal(ref.initial, ref.dtype)
         return self.emit(broadcast, scalar, shape=ref.shape, axes=())[0] if ref.shape else scalar
 

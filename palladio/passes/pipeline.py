@@ -1,7 +1,7 @@
-"""Passes, and the runner that takes a program through several of them.
+"""Passes, and the runner that applies several of them to a program.
 
-A pass is data, so that an executor's pipeline is a list on one page. A pass says which form of program it takes and
-which it leaves; the runner checks both wherever it verifies, and blames the pass by name.
+A pass is data, so that an executor's pipeline is a list on one page. A pass names the form of program that it consumes
+and the form that it produces; the runner checks both wherever it verifies, and names the failing pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from palladio.ir.verify import IllFormed, verify
 from palladio.types.types import RefType
 
 _AROUND = 5
-"""The lines that a failure shows before and after the blamed one."""
+"""The lines that a failure shows before and after the failing one."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Pass:
     """A program transformation.
 
     Fields:
-        name: what it does, in the imperative; pipelines and failures call it that.
+        name: its action, in the imperative; used in pipelines and failures.
         consumes: the form of program it needs.
-        produces: the form it promises; `ANY` for one that leaves the form as it was.
+        produces: the form it guarantees; `ANY` for one that preserves the form.
         run: the transformation. It returns the same object if it changes nothing.
-        doc: what it needs, what it promises, and which neighbours it wants.
+        doc: its requirements, its guarantees, and the passes to run before and after it.
     """
 
     name: str
@@ -76,11 +76,11 @@ Dump = Callable[[str], None]
 def run_passes(
     program: Program, passes: Sequence[Pass], verify_each: bool | None = None, dump: Dump | None = None
 ) -> Program:
-    """Take a program through passes in order.
+    """Apply passes to a program in order.
 
     Args:
-        verify_each: verify after every pass, and check its forms; default is the knob `PALLADIO_VERIFY`. The result of
-            the last one is verified always.
+        verify_each: verify after every pass, and check its forms; default is the knob `PALLADIO_VERIFY`. The last
+            result is always verified.
         dump: called with a heading and the program's text before the first and after every pass.
 
     Raises:
@@ -126,7 +126,7 @@ def _blamed(message: str, program: Program, eqn: Eqn | None) -> InternalError:
 
 
 def _around(program: Program, eqn: Eqn | None) -> list[str]:
-    """The lines of the (sub-)program around an equation, which is marked; all of the first ones if it is none's."""
+    """The lines of the (sub-)program around an equation, which is marked; the first lines if there is none."""
     home = next((inner for inner in _programs(program) if eqn in inner.eqns), program)
     lines = [_line(each) for each in home.eqns]
     if eqn is None or eqn not in home.eqns:
@@ -146,6 +146,6 @@ def _programs(program: Program) -> list[Program]:
 
 
 def _line(eqn: Eqn) -> str:
-    """The text of an equation that may be ill-formed, made without the printer."""
+    """The text of an equation that may be ill-formed, without using the printer."""
     left = ", ".join(map(repr, eqn.outputs))
     return f"{left}{' = ' if left else ''}{eqn.op.name} {', '.join(map(repr, eqn.inputs))}".rstrip()

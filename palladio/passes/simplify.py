@@ -1,11 +1,11 @@
-"""Equations become simpler ones with the same results, bit for bit.
+"""Simplification: equations become simpler ones with the same results, bit for bit.
 
-One walk from the first equation to the last: inputs are replaced by what earlier equations became, an operation on
-constants is computed by its own definition (`Op.eval`), and a table of rules by operation name does the rest. What a
-rule writes is simplified again, and so are the equations of a sub-program that is written out in place.
+One walk from the first equation to the last: inputs are replaced by the results of simplified equations, an operation
+on constants is computed by its own definition (`Op.eval`), and a table of rules by operation name does the rest. The
+equations that a rule forms are simplified again, and so are those of an inlined sub-program.
 
-Floats keep their signs of zero: x + 0.0 is not x (for x = -0.0), x + (-0.0) is. A constant that would be NaN is not
-computed, since text does not carry its bits.
+Signs of zero are preserved: x + 0.0 is not x (for x = -0.0), x + (-0.0) is. A constant that would be NaN is not
+folded, since text does not preserve its bits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Rewriting:
         return tuple(map(self.value, eqn.outputs))
 
     def inline(self, program: Program, values: Atoms) -> Atoms:
-        """Write the equations of a sub-program here, with fresh variables, and return its outputs."""
+        """Inline a sub-program here, with fresh variables, and return its outputs."""
         known: dict[Atom, Atom] = dict(zip(program.inputs, values, strict=True))
         for eqn in program.eqns:
             fresh = tuple(Var(var.type, var.hint) for var in eqn.outputs)
@@ -83,7 +83,7 @@ class _Rewriting:
         return tuple(known.get(atom, atom) for atom in program.outputs)
 
     def made_as(self, atom: Atom, op: Op) -> Eqn | None:
-        """The equation that makes a value, if it is of this operation."""
+        """The equation that defines a value, if it is of this operation."""
         eqn = self.made_by.get(atom)
         return eqn if eqn is not None and eqn.op is op else None
 
@@ -97,7 +97,7 @@ Rule = Callable[[_Rewriting, Eqn], Atoms | None]
 
 
 def _folded(eqn: Eqn) -> Atoms | None:
-    """The outputs of an operation on constants, computed by its definition."""
+    """Constant folding: the outputs of an operation on constants, by its definition."""
     if eqn.effects or eqn.op.control or not eqn.inputs or any(var.type.shape for var in eqn.outputs):
         return None
     values = [atom.value for atom in eqn.inputs if isinstance(atom, Literal)]
@@ -107,13 +107,13 @@ def _folded(eqn: Eqn) -> Atoms | None:
         with np.errstate(all="ignore"):
             outputs = [np.asarray(value)[()] for value in eqn.op.eval(*values, **eqn.params)]
     except PalladioError:
-        return None  # It fails where it stands when the program runs.
+        return None  # It fails at its own position when the program runs.
     if any(dtypes.is_float(value.dtype) and np.isnan(value) for value in outputs):
         return None
     return tuple(Literal(value, value.dtype) for value in outputs)
 
 
-# Arithmetic: neutral elements, and operations that undo themselves.
+# Arithmetic: neutral elements, and self-inverse operations.
 
 
 def _is(atom: Atom, number: float) -> bool:
@@ -153,7 +153,7 @@ def _neutral(test: Callable[[Atom], bool], left: bool = False) -> Rule:
 
 
 def _absorbing(test: Callable[[Atom], bool], value: int) -> Rule:
-    """`x op test` is a constant, from either side, for integers and bool."""
+    """`x op absorbing`, or the reverse, is a constant, for integers and bool."""
 
     def rule(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
         type = eqn.outputs[0].type
@@ -185,7 +185,7 @@ def _undoes_itself(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _same_type(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    """An operation on types alone, of one input, that changes none."""
+    """A conversion of one input to the type that it has is the input."""
     (x,) = eqn.inputs
     return eqn.inputs if x.type == eqn.outputs[0].type else None
 
@@ -249,7 +249,7 @@ def _reverses_nothing(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _shorter_path(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    """The same access without what changes nothing in its path."""
+    """The same access without the identity transforms of its path."""
     fixed, indices = eqn.inputs[: eqn.op.index_start], eqn.indices
     transforms = eqn.transforms
     (root, *_) = fixed
@@ -274,7 +274,7 @@ def _extract(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _insert(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
-    """Replacing or combining the whole array needs no access."""
+    """Replacing or combining the whole array needs no transforms."""
     if eqn.transforms:
         return None
     if eqn.kind == "set":
@@ -308,11 +308,11 @@ def _short_loop(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:
 
 
 def _invariant_carry(names: Sequence[str], bounds: int, leading: int) -> Rule:
-    """A carry that the body hands on unchanged is a constant.
+    """A carry that the body returns unchanged is a constant.
 
     Args:
         names: the loop's sub-programs among its parameters, the body last.
-        bounds, leading: how many inputs of the loop, and of its body, stand before the constants.
+        bounds, leading: how many inputs of the loop, and of its body, precede the constants.
     """
 
     def rule(rewriting: _Rewriting, eqn: Eqn) -> Atoms | None:

@@ -1,7 +1,7 @@
 """Replaces float arithmetic by infinities, for checks of a kernel's behaviour rather than of its values.
 
-Loads, stores, copies, moves of elements, conversions, integers and comparisons stay, so that control flow and indices
-are those of the kernel, unless they depend on floats. Products into accumulators are the machine's.
+Loads, stores, copies, rearrangements, conversions, integers and comparisons stay, so that control flow and indices are
+those of the kernel, unless they depend on floats. The machine handles products into accumulators.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palladio.types.types import ArrayType
 
 
 def _around_kernels(program: Program) -> Program:
-    """The program with the arithmetic of floats in its kernels skipped; that around them stays."""
+    """The program with the arithmetic of floats in its kernels skipped; the arithmetic around them stays."""
     eqns = []
     for eqn in program.eqns:
         change = _skipped if is_kernel_call(eqn) else _around_kernels
@@ -44,7 +44,7 @@ def _computes_floats(eqn: Eqn) -> bool:
 
 
 def _infinities(eqn: Eqn, number: int) -> Eqn:
-    """The equation that defines one output of another as infinities."""
+    """The equation that defines one output of an equation as infinities."""
     output = eqn.outputs[number]
     params = {"shape": output.type.shape, "axes": ()}
     return Eqn(broadcast, (Literal(np.inf, output.type.dtype),), (output,), params, (), eqn.location)

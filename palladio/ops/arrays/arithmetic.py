@@ -31,7 +31,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 def _next_after(x: Any, y: Any) -> Any:
     found = np.nextafter(x, y)
-    return np.where(x == y, y, found) if found.dtype == dtypes.FLOAT16 else found  # of these NumPy gives x
+    return np.where(x == y, y, found) if found.dtype == dtypes.FLOAT16 else found  # else x in float16
 
 
 def _sign(x: Any) -> Any:

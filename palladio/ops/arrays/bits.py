@@ -25,7 +25,7 @@ def _unsigned(x: Any) -> Any:
 
 
 def _shift(shifted: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A shift that is right for counts below the width, made 0 for the others."""
+    """A shift defined for counts below the width, extended by 0 for the others."""
 
     def shift(x: Any, count: Any) -> Any:
         inside = _unsigned(count) < _width(x)

@@ -30,7 +30,7 @@ def _convert_eval(array: Any, *, dtype: DType) -> Sequence[Any]:
 def _saturated(array: Any, dtype: DType) -> Any:
     limits = dtypes.iinfo(dtype)
     whole = np.trunc(array.astype(np.float64))
-    # float(limits.max) of 64 bits is one too great, but everything from there on is replaced.
+    # For 64 bits, float(limits.max) is one too great, but all values from there on are replaced.
     below, above = whole <= float(limits.min), whole >= float(limits.max)
     inside = np.where(below | above | np.isnan(whole), 0.0, whole).astype(dtype)
     return np.where(below, dtype.type(limits.min), np.where(above, dtype.type(limits.max), inside))

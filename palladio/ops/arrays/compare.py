@@ -1,4 +1,4 @@
-"""Comparison and choice, element by element."""
+"""Comparison and select, element by element."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _as_matrices(array: Any, batch: Sequence[int], rows: Sequence[int], columns:
 def _dot_eval(lhs: Any, rhs: Any, *, contracting: Axes, batch: Axes, dtype: DType) -> Sequence[Any]:
     plain = lhs.ndim == rhs.ndim == 2 and not batch[0] and len(contracting[0]) == 1
     if plain and lhs.dtype == rhs.dtype == dtype and dtype in (dtypes.FLOAT32, dtypes.FLOAT64):
-        # Most products of most kernels, in a microsecond on top of the product's own time.
+        # The most common products, with a microsecond of overhead.
         return (np.matmul(lhs.T if contracting[0][0] == 0 else lhs, rhs.T if contracting[1][0] == 1 else rhs),)
     return (_dot(np.asarray(lhs), np.asarray(rhs), contracting, batch, dtype),)
 

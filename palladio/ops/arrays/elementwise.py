@@ -1,4 +1,4 @@
-"""Shared by the families of element-by-element operations: how one is declared and how it is typed."""
+"""The declaration and typing of element-by-element operations, shared by their families."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Accepts = Callable[[DType], bool]
 
 
 def is_number(dtype: DType) -> bool:
-    """Anything but bool."""
+    """True for any dtype but bool."""
     return dtype != dtypes.BOOL
 
 
@@ -28,7 +28,7 @@ def is_bits(dtype: DType) -> bool:
 
 
 def anything(dtype: DType) -> bool:
-    """Every dtype."""
+    """True for every dtype."""
     return True
 
 
@@ -46,13 +46,13 @@ DTYPES: dict[Accepts, str] = {
     dtypes.is_integer: "integer",
     anything: "any",
 }
-"""The dtypes that an operation accepts, as its record says them."""
+"""The description of the accepted dtypes in an operation's record."""
 
 _OPERANDS = {1: ("x",), 2: ("x", "y")}
 
 
 def require_alike(name: str, accepts: Accepts, inputs: Sequence[Type]) -> ArrayType:
-    """The one type of the inputs, if the operation accepts its dtype. A scalar (rank 0) goes with any shape."""
+    """The one type of the inputs, if the operation accepts its dtype. A scalar (rank 0) fits any shape."""
     shape: tuple[int, ...] = ()
     first = inputs[0]
     for array in inputs:

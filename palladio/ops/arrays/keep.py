@@ -1,4 +1,4 @@
-"""Arrays that are kept in memory: passes say which, and compilers compute the others where they are used."""
+"""Arrays that are kept in memory: passes choose them, and compilers compute the others where they are used."""
 
 from __future__ import annotations
 

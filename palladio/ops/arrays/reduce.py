@@ -1,8 +1,8 @@
 """Reductions over axes, and the index of the greatest or least element along one.
 
 The param `axes` is a tuple of distinct axes, each 0 <= axis < rank; they are dropped. Sums and products of floats
-narrower than float32 are accumulated in float32 and rounded once. `accumulator_ilp`, which only stands where a kernel
-gives it, is advice to a compiler: the number of independent chains in which a thread reduces its part.
+narrower than float32 are accumulated in float32 and rounded once. `accumulator_ilp`, present only if a kernel sets it,
+is advice to a compiler: the number of independent chains in which a thread reduces its part.
 """
 
 from __future__ import annotations

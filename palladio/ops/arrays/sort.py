@@ -31,7 +31,7 @@ def _sort_type(
 
 def _sort_eval(*operands: Any, axis: int, num_keys: int, stable: bool, last: int | None = None) -> Sequence[Any]:
     keys = [key.astype(computing_dtype(key.dtype), copy=False) for key in operands[:num_keys]]
-    # Always stable: the definition gives the one answer that is right for both.
+    # Always stable, which is correct for stable and unstable sorts.
     order = np.argsort(keys[0], axis=axis, kind="stable") if num_keys == 1 else np.lexsort(keys[::-1], axis=axis)
     return [np.take_along_axis(operand, order, axis=axis) for operand in operands]
 

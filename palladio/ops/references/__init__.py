@@ -1,1 +1,1 @@
-"""Operations on references, and the NumPy meaning of the transforms through which they reach."""
+"""Operations on references, and the NumPy semantics of their transforms."""

@@ -38,7 +38,7 @@ def read(array: Array, transforms: Sequence[Transform], operands: Sequence[Array
     """The elements that the transforms select: a view where NumPy can make one, else a copy.
 
     Args:
-        outside: what lies outside reads as; None for uninitialised memory.
+        outside: the value of elements outside; None for uninitialised memory.
     """
     for transform in transforms:
         if isinstance(transform, View):
@@ -63,7 +63,7 @@ def write(array: Array, transforms: Sequence[Transform], operands: Sequence[Arra
 
 
 def only(key: tuple[Array, ...], chosen: Array) -> tuple[Array, ...]:
-    """The elements under a mask, of integer arrays that broadcast to its shape."""
+    """The elements under a mask, from integer arrays that broadcast to its shape."""
     return tuple(np.broadcast_to(positions, chosen.shape)[chosen] for positions in key)
 
 
@@ -121,7 +121,7 @@ def _combine_gathered(
     if not array.ndim:  # NumPy has no index by integer arrays into a scalar
         array, positions = array.reshape(1), (np.zeros(valid.shape, np.int64),)
     if _keeps_elements(array.dtype, rest):
-        # The transforms move whole elements, so they may as well move the elements' numbers.
+        # The transforms move whole elements, so they can be applied to the elements' numbers.
         strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
         numbers = np.zeros(valid.shape, np.int64) + sum(p * s for p, s in zip(positions, strides, strict=True))
         numbers = np.where(valid, numbers, -1)
@@ -181,7 +181,7 @@ def _byte_numbers(array: Array, transforms: Sequence[Transform], operands: Seque
 
 
 def _keeps_elements(dtype: dtypes.DType, transforms: Sequence[Transform]) -> bool:
-    """True if no transform cuts elements to pieces or joins them."""
+    """True if no transform splits or joins elements."""
     others = [t.dtype if isinstance(t, Bitcast) else t.base.dtype for t in transforms if isinstance(t, (Bitcast, View))]
     return all(other.itemsize == dtype.itemsize for other in others)
 
@@ -208,7 +208,7 @@ def _read_once(array: Array, transform: Transform, operands: Sequence[Array], ou
                 return part
             outside = dtypes.uninitialized(array.dtype) if outside is None else outside
             return _gather(array, *located(transform, operands), outside)
-        case Peer():  # the machine has resolved the owner of the buffer before
+        case Peer():  # the machine has already resolved the owner of the buffer
             return array
 
 
@@ -223,14 +223,14 @@ def bitcast(array: Array, dtype: dtypes.DType) -> Array:
 
 
 def _recast(array: Array, base: ArrayType, dtype: Any) -> Array:
-    """The bytes of an array in row-major order as another array, of elements as wide as those of a base."""
+    """The bytes of an array in row-major order as another array, with elements of a base's width."""
     if (array.shape, array.dtype) == (base.shape, dtype):
         return array
     return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(base.shape)
 
 
 def _strided(base: Array, view: View, operands: Sequence[Array]) -> Array | None:
-    """The selection of a view as a NumPy view; None of a gather, and where some of it is outside."""
+    """The selection of a view as a NumPy view; None for a gather, or if some of it is outside."""
     if view.gathered or 0 in view.sizes:
         return None
 
@@ -344,8 +344,8 @@ def _gather(array: Array, positions: tuple[Array, ...], valid: Array, outside: A
 def positions_of(key: Any, shape: tuple[int, ...]) -> tuple[tuple[Array, ...], Array]:
     """A NumPy key as one integer array for each axis, clamped to the axis, and a mask of the elements that were inside.
 
-    The integer arrays broadcast to that shape. Axes go where NumPy puts them: those of slices stay, those of integer
-    arrays come where these stand, or first where a slice stands between them.
+    The integer arrays broadcast to that shape. The axes are ordered as in NumPy: those of slices stay, those of integer
+    arrays replace these, or come first if a slice separates them.
     """
     pointed = [axis for axis, part in enumerate(key) if not isinstance(part, slice)]
     arrays = np.broadcast_shapes(*(np.shape(key[axis]) for axis in pointed))
@@ -359,7 +359,7 @@ def positions_of(key: Any, shape: tuple[int, ...]) -> tuple[tuple[Array, ...], A
         if isinstance(part, slice):
             after = sliced - seen - 1 + (len(arrays) if seen < before else 0)
             size = (part.stop - part.start) // part.step
-            start = min(max(part.start, -size * part.step), extent)  # no number overflows
+            start = min(max(part.start, -size * part.step), extent)  # clamped, so nothing overflows
             found = (start + np.arange(size) * part.step).reshape((-1,) + (1,) * after)
             seen += 1
         elif np.ndim(part) == 0:

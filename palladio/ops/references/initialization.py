@@ -1,4 +1,4 @@
-"""Blocks that begin without values: passes say where they get them, and which stores initialise rows of them."""
+"""Initialisation of uninitialised blocks: passes choose its place, and the stores that initialise rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _initialize_type(ref: Type, *, stored: bool) -> Sequence[Type]:
 
 
 def _initialize_eval(ref: Any, *, stored: bool) -> Sequence[Any]:
-    """Memory has uninitialised values from the beginning; what is about to be stored may not be read before."""
+    """Memory starts uninitialised; `stored` makes it so again, since a block about to be stored may not be read."""
     if stored:
         ref[...] = dtypes.uninitialized(ref.dtype)
     return ()

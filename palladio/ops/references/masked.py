@@ -1,4 +1,4 @@
-"""Loads and stores under a mask: an element whose mask is false is not touched, wherever its index points."""
+"""Loads and stores under a mask: an element whose mask is false is not accessed, even if its index is outside."""
 
 from __future__ import annotations
 

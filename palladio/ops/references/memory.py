@@ -1,4 +1,4 @@
-"""Operations on references, and their two value twins `extract` and `insert`, which discharge turns them into."""
+"""Operations on references, and the operations on values that discharge turns them into: `extract` and `insert`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palladio.types.types import ACC, SYNCHRONISING, ArrayType, RefType, Type
 
 Transforms = tuple[Transform, ...]
 
-# How an update combines the old element with the new one. `set` keeps the new one.
+# The combination of the old element with the new one. `set` takes the new one.
 COMBINERS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "mul": np.multiply,
@@ -39,11 +39,11 @@ JOINED_BY: dict[str, Op] = {
     "or": bits.bitwise_or,
     "xor": bits.bitwise_xor,
 }
-"""The operation on elements that each kind of update is."""
+"""The operation on elements of each kind of update."""
 
 
 def part_of(root: RefType, transforms: Transforms, indices: Sequence[Type]) -> ArrayType:
-    """The type of what transforms select of a reference, whatever it refers to."""
+    """The type of the part of a reference that transforms select, in any memory space."""
     return transformed(root.array, transforms, indices)  # type: ignore[arg-type]
 
 
@@ -86,7 +86,7 @@ def require_mask(mask: Type, wanted: ArrayType) -> None:
 
 
 def require_combinable(kind: str, array: ArrayType) -> None:
-    """Refuse a way to combine that there is not, or not for this dtype."""
+    """Refuse a kind of update that does not exist, or not for this dtype."""
     if kind != "set" and kind not in COMBINERS:
         raise PalladioValueError("no such way to combine", expected=", ".join(["set", *COMBINERS]), got=kind)
     if kind in ("add", "mul") and dtypes.is_bool(array.dtype):
@@ -123,7 +123,7 @@ def _insert_type(array: Type, value: Type, *indices: Type, transforms: Transform
 
 
 def updated(array: Any, value: Any, transforms: Transforms, indices: Sequence[Any], kind: str) -> None:
-    """Combine in place. An element that is selected several times is combined as often, in order."""
+    """Combine in place. An element that is selected several times is combined each time, in order."""
     value = np.asarray(value)
     if kind == "set":
         access.write(array, transforms, indices, value)

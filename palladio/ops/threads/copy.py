@@ -1,7 +1,7 @@
-"""Copies that run beside the program: between global and shared memory, and between the memories of cores.
+"""Asynchronous copies: between global and shared memory, and between the memories of cores.
 
-An asynchronous copy may read its source and write its target at any moment from its issue until something that waits
-for it returns. `eval` is the copy done at once.
+An asynchronous copy may read its source and write its target at any time from its issue until a wait for it returns.
+`eval` copies immediately.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FILLS = ("zeros", "undefined", "promise_in_bounds")
 
 
 def stays_a_reference(context: DischargeContext, *inputs: Any, **params: Any) -> Discharged:
-    """The discharge rule of operations that have no meaning on values, because other threads see the memory."""
+    """The discharge rule of operations without a meaning on values, because other threads see the memory."""
     raise PalladioTypeError("a reference that other threads reach has no value of its own; it cannot be discharged")
 
 
@@ -75,7 +75,7 @@ def require_barrier(barrier: Type, stack: Transforms, indices: Sequence[Type], n
     """Refuse anything but exactly one barrier.
 
     Args:
-        named: whether it is one of the hardware's named barriers; None if that makes no difference.
+        named: whether it must be one of the hardware's named barriers; None allows both.
     """
     root = require_space("a barrier", barrier, BARRIER)
     if named is False and root.attribute(Named) is not None:
@@ -407,7 +407,7 @@ def _dma_wait_type(semaphore: Type, *indices: Type, transforms: Transforms, amou
 
 
 def only_among_threads(name: str) -> Any:
-    """The `eval` of what waits for others: only a machine with several threads can run it."""
+    """The `eval` of operations that wait for other threads: only a machine with several threads can run them."""
 
     def refuse(*_: Any, **__: Any) -> Sequence[Any]:
         raise PalladioValueError(f"{name} works only among the threads of a kernel", hint="call it inside pl.kernel")

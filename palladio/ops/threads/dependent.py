@@ -1,4 +1,4 @@
-"""Dependent launches: the next one may start before this one has ended (PTX ISA, `griddepcontrol`)."""
+"""Dependent launches: the next launch may start before this one has ended (PTX ISA, `griddepcontrol`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`launch`: programs that run beside each other, one for each thread of a mesh. What `kernel` and `mpmd_map` form."""
+"""`launch`, formed by `kernel` and `mpmd_map`: programs that run concurrently, one on each thread of a mesh."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palladio.types.types import ArrayType, RefType, Type
 INDEX = ArrayType((), dtypes.INT32)
 CORES = ("device", "core", "subcore")
 BESIDE = ("cluster", *CORES)
-"""The kinds of axes that number the blocks of a cluster, or cores: what runs at once and has memory of its own."""
+"""The kinds of axes that number the blocks of a cluster, or cores, which run concurrently with private memory."""
 WITHIN = ("thread", "warp")
 KINDS = ("grid", "cluster", *WITHIN, *CORES)
 
@@ -42,7 +42,7 @@ class MeshAxis:
 
 @dataclass(frozen=True)
 class MeshShape:
-    """The axes of a mesh, the outermost first; the last axis runs fastest. `label` is what reports call its threads."""
+    """The axes of a mesh, the outermost first; the last axis runs fastest. `label` names its threads in reports."""
 
     label: str
     axes: tuple[MeshAxis, ...]
@@ -67,14 +67,14 @@ class Placement:
     """The placement of an allocation of a launch.
 
     Fields:
-        scope: who has one of it: the launch, each device, core, block or thread.
-        mesh: the mesh whose threads have it; None for what all of them share.
+        scope: the owner: the launch, each device, core, block or thread.
+        mesh: the mesh whose threads have it; None for memory that all of them share.
         axes: the axes along which there is one for each index, its siblings: of the cluster, or of devices and cores.
         bytes: its size; a barrier in shared memory has 8 bytes.
         alignment: the multiple of bytes at which it begins.
-        offset: the byte of the block's shared memory at which it begins; None for what does not lie there.
-        arrivals: those that complete a phase of a barrier; None for other memory, and for a barrier of a cluster whose
-            size is known only at the call.
+        offset: the byte of the block's shared memory at which it begins; None for other memory.
+        arrivals: the arrivals that complete a phase of a barrier; None for other memory, and for a barrier of a cluster
+            whose size is known only at the call.
     """
 
     scope: str
@@ -90,7 +90,7 @@ class Placement:
 class Launch:
     """The parameters of a `launch` besides its programs.
 
-    The operands are the sizes of dynamic mesh axes, mesh after mesh, then what the programs share. The inputs of
+    The operands are the sizes of dynamic mesh axes, mesh after mesh, then the shared operands. The inputs of
     program n are the indices of its mesh's axes, the sizes of its dynamic axes, then, for all programs alike: for each
     shared operand a reference to it (a reference or scalar that is passed in stays what it is), references to the
     outputs, and references to the scratch buffers.
@@ -99,16 +99,16 @@ class Launch:
         meshes: one for each program.
         output_types: the arrays that the launch returns.
         output_refs: the types of the programs' references to them.
-        scratch: buffers that end with the launch. Each thread has accumulators of its own, each block its shared
-            memory and barriers; global memory and its semaphores are one for all. Each core has its memory and
-            semaphores, each device its global memory. What has an `Owner` belongs to the threads of that mesh.
+        scratch: buffers that end with the launch. Each thread has private accumulators, each block its shared
+            memory and barriers; global memory and its semaphores are shared by all. Each core has its memory and
+            semaphores, each device its global memory. A buffer with an `Owner` belongs to the threads of that mesh.
         aliases: pairs (shared operand, output) in one memory.
-        placements: one for each scratch buffer, when the pass `place` has been there.
-        roles: for each mesh the number of each warpgroup's role, when the pass `split_roles` has been there; the
-            program is then one choice between the programs of the roles, in this order. () for a mesh whose
-            program all threads run as it is.
+        placements: one for each scratch buffer, after the pass `place`.
+        roles: for each mesh the number of each warpgroup's role, after the pass `split_roles`; the
+            program is then one branch between the programs of the roles, in this order. () for a mesh whose
+            threads all run its unchanged program.
         advice: hints of the caller for a compiler, pairs of a name and a value. Results never depend on it.
-        gpus: the devices that the last axes of the grid number, each with multiprocessors of its own; 0 for one.
+        gpus: the devices that the last axes of the grid number, each with its own multiprocessors; 0 for one.
     """
 
     meshes: tuple[MeshShape, ...]
@@ -138,7 +138,7 @@ class Launch:
         return ArrayType((type.shape[0] // self.devices, *type.shape[1:]), type.dtype)
 
     def indices(self, mesh: int) -> int:
-        """The number of inputs of a mesh's program before those that all programs share."""
+        """The number of inputs of a mesh's program before the inputs that all programs have."""
         return len(self.meshes[mesh].axes) + self.meshes[mesh].dynamic
 
     def split(self, mesh: int, values: Sequence[T]) -> KernelInputs[T]:
@@ -147,8 +147,8 @@ class Launch:
         return KernelInputs.split(values, len(shape.axes), shape.dynamic, len(self.output_types), len(self.scratch))
 
     def written(self, programs: Sequence[Program]) -> frozenset[int]:
-        """The positions, among what the programs share, of the references that a program writes, or that an output
-        shares its memory with.
+        """The positions, among the shared operands, of the references that a program writes, or that an output
+        aliases.
         """
         found = {position - self.indices(n) for n, program in enumerate(programs) for position in program.written}
         return frozenset(found | {source for source, _ in self.aliases})
@@ -186,7 +186,7 @@ def _is_seen_as(launch: Launch, operand: Type, seen: Type) -> bool:
 
 
 def _launch_effects(*operands: Type, launch: Launch, programs: tuple[Program, ...]) -> Iterator[Effect]:
-    """Those of the programs on references that are passed in."""
+    """The effects of the programs on references that are passed in."""
     for number, program in enumerate(programs):
         for effect in program.effects:
             if effect.position is None:
@@ -198,7 +198,7 @@ def _launch_effects(*operands: Type, launch: Launch, programs: tuple[Program, ..
 
 
 def _launch_discharge(context: DischargeContext, *operands: Atom, **params: Any) -> Discharged:
-    """Of arrays it stays as it is: the references inside are memory that its threads share."""
+    """A launch on arrays is unchanged: its references are memory that its threads share."""
     if context.discharged:
         return stays_a_reference(context)
     return Discharged(context.emit(launch, *operands, **params))
@@ -217,7 +217,7 @@ launch = Op(
 
 
 def concurrent(eqn: Eqn) -> bool:
-    """True if a machine has to run it: a launch, or a grid whose kernel starts or awaits what runs beside it."""
+    """True if only a machine can run an equation: a launch, or a grid whose kernel synchronises."""
     if eqn.op is grid.grid_call:
         return eqn.kernel.synchronises  # type: ignore[no-any-return]
     return eqn.op is launch
@@ -234,7 +234,7 @@ def _shared_effects(*operands: Type, body: Program, allocations: tuple[RefType, 
 def _shared_discharge(
     context: DischargeContext, *operands: Atom, body: Program, allocations: tuple[RefType, ...]
 ) -> Discharged:
-    """Its allocations are memory that other threads reach, so only references from outside are turned into values."""
+    """Its allocations are visible to other threads, so only references from outside become values."""
     changed = sorted(context.changed)
     inner = context.discharge(body, context.discharged, changed)
     results = context.emit(collective_scope, *operands, body=inner, allocations=allocations)

@@ -1,4 +1,4 @@
-"""Semaphores: counters that threads, cores and devices raise and wait for."""
+"""Semaphores: counters that threads, cores and devices increment and wait for."""
 
 from __future__ import annotations
 

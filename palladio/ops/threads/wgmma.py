@@ -1,7 +1,7 @@
-"""The tensor cores: products that run beside the program and add to an accumulator reference.
+"""The tensor cores: asynchronous products that add to an accumulator reference.
 
 An accumulator lives in the registers of one warpgroup. Until a wait returns, a product in flight may read its operands
-and change its accumulator at any moment. `eval` is the product done at once.
+and change its accumulator at any time. `eval` multiplies immediately.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Stacks = tuple[Transforms, ...]
 _MATRIX: dict[str, Any] = {"contracting": ((1,), (0,)), "batch": ((), ())}
 _EIGHT_BIT_FLOATS = frozenset({dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2})
 
-# The dtypes that the tensor cores of sm_90 multiply, and those that they accumulate in; f32 operands count as tf32.
+# The operand dtypes of sm_90's tensor cores, and their accumulator dtypes; f32 operands are tf32.
 ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
     dtypes.BFLOAT16: (dtypes.FLOAT32,),
     dtypes.FLOAT16: (dtypes.FLOAT32, dtypes.FLOAT16),
@@ -49,7 +49,7 @@ def _operand(what: str, root: Type, stack: Transforms, indices: Sequence[Type], 
 
 
 def check_product(acc: ArrayType, a: ArrayType, b: ArrayType) -> None:
-    """Refuse operands and accumulators that the tensor cores do not multiply and add."""
+    """Refuse operands and accumulators that the tensor cores do not support."""
     fit = acc.ndim == a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and acc.shape == (a.shape[0], b.shape[1])
     if not fit:
         raise PalladioValueError(
