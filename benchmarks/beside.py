@@ -1,8 +1,8 @@
-"""`python -m benchmarks --beside OTHER`: this checkout beside another one, each row of ours timed in turns.
+"""`python -m benchmarks --beside OTHER`: this checkout against another one, each row of ours timed in turns.
 
-Each checkout runs in a process of its own, with its own benchmarks; rows that both have are compared. Their timings
-alternate, and which one begins alternates too; a row's ratio is the median of the ratios of neighbouring timings, so
-that what slows the machine for a while slows both.
+Each checkout runs in a separate process, with its own benchmarks; rows that both have are compared. Their timings
+alternate, and so does the one that begins; a row's ratio is the median of the ratios of neighbouring timings, so that
+a temporary slowdown of the machine affects both.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Row:
     """One case in both checkouts.
 
     Fields:
-        name: what is computed.
+        name: the computation.
         ours, theirs: seconds a call in each round; none if a result is wrong.
         wrong: the checkouts whose result is wrong.
     """
@@ -104,7 +104,7 @@ class Row:
 
     @property
     def failure(self) -> str | None:
-        """What is not as it must be, in words."""
+        """The failure of the row, in words; None without one."""
         if self.wrong:
             return f"{self.name}: the result is wrong in {', '.join(map(str, self.wrong))}"
         if self.ratio is not None and self.ratio > SLOWER:
@@ -123,7 +123,7 @@ def measure(
 
     Args:
         here, other: the roots of the checkouts.
-        say: is called with what is running.
+        say: called with messages of progress.
     """
     with ExitStack() as stack:
         ours, theirs = (stack.enter_context(checkout(root)) for root in (here, other))

@@ -22,7 +22,7 @@ AT_LEAST_S = 0.02
 def main() -> None:
     """Answer requests until there are none."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what others print is not an answer
+    os.dup2(2, 1)  # output of other code is not an answer
 
     import palladio
     from benchmarks.cases import CASES
@@ -39,7 +39,7 @@ def _answer(answers: TextIO, **fields: Any) -> None:
 
 
 def _time_case(make: Callable[[], Any], answers: TextIO) -> None:
-    """Time our contender of one comparison, as often as is asked for."""
+    """Time our contender of one comparison, once for each request."""
     from benchmarks.measure import OURS, error_norm
 
     comparison = make()

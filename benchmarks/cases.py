@@ -1,4 +1,4 @@
-"""What is compared, on which inputs, and what must come out."""
+"""The comparisons: contenders, inputs and expected results."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def dense() -> Comparison:
 
 
 def smallest_call() -> Comparison:
-    """What a call of a prepared kernel costs that does next to nothing."""
+    """The overhead of a call of a prepared, nearly empty kernel."""
     (x,) = inputs.normal((8, 128))
 
     def kernel(x_ref: Any, out_ref: Any) -> None:

@@ -1,6 +1,6 @@
-"""What a first call costs. In a fresh process, `python -m benchmarks.cold` prints one line of JSON.
+"""The cost of a first call. In a fresh process, `python -m benchmarks.cold` prints one line of JSON.
 
-Installing a package compiles its Python to bytecode; processes have theirs in a folder here, made before any counts.
+Installing a package compiles its Python to bytecode; here it is in a folder, filled before the measured processes run.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ IMPORTS = {"import_s": "palladio", "library_s": "palladio, palladio.library"}
 
 @dataclass(frozen=True)
 class Cold:
-    """Medians over several fresh processes; of imports the least, which the other work of the machine says least about.
+    """Medians over several fresh processes; of imports the least, which other load affects least.
 
     Fields:
         import_s: `import palladio`, NumPy included.
         library_s: `import palladio, palladio.library`, NumPy included.
         prepare_s: the first `gmm` call without the grid's run: checks, metadata, tracing, preparing.
-        prepared_first, prepared_second: how many programs the first and the second full call prepared.
+        prepared_first, prepared_second: the number of programs that the first and the second full call prepared.
         first_s, second_s: those two calls.
-        compiled_first_s: what the first compiled `gmm` call takes longer than the next ones, with nothing on disk, and
+        compiled_first_s: the extra time of the first compiled `gmm` call over the next ones, with nothing on disk, and
             LLVM being imported already.
         compiled_again_s: the same in a second process, for which the machine code is on disk.
-        small_first_s: the first call of a compiled kernel of next to nothing, importing LLVM included.
+        small_first_s: the first call of a nearly empty compiled kernel, importing LLVM included.
         small_again_s: the same in a second process.
-        compiled_call_s: one call of a prepared compiled kernel of next to nothing.
+        compiled_call_s: one call of a prepared, nearly empty compiled kernel.
         two_rows_s, two_tensor_rows_s: a call of `gmm` with 2 rows, 8 groups of 64×64, in NumPy arrays and in tensors.
         torch_two_rows_s: the same in PyTorch's grouped product.
-        new_rows_s: what the first call of `gmm` with a new number of rows takes longer than the second of one row
+        new_rows_s: the extra time of the first call of `gmm` with a new number of rows over the second of one row
             fewer, the median of some pairs.
     """
 
@@ -64,7 +64,7 @@ class Cold:
 
     @property
     def failures(self) -> list[str]:
-        """What is not as it must be, in words."""
+        """The failures, in words."""
         found = []
         for name, modules in IMPORTS.items():
             if (took := getattr(self, name)) >= IMPORT_LIMIT_S:
@@ -90,7 +90,7 @@ def measure(processes: int = 5) -> Cold:
 
 
 def _run(settings: dict[str, str]) -> dict[str, Any]:
-    """What several fresh processes found, one for each thing that happens once in a process."""
+    """The measurements of fresh processes, one for each event that happens once in a process."""
     run = _started(settings, "-m", "benchmarks.cold") | _started(settings, "-m", "benchmarks.cold", CALLS)
     for name, modules in IMPORTS.items():
         program = f"import time; t = time.perf_counter(); import {modules}; print(time.perf_counter() - t)"
@@ -105,7 +105,7 @@ def _run(settings: dict[str, str]) -> dict[str, Any]:
 
 
 def _started(settings: dict[str, str], *arguments: str) -> Any:
-    """What a fresh Python process found."""
+    """The measurements of a fresh Python process."""
     command = [sys.executable, *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | settings)
     return json.loads(done.stdout)
@@ -150,7 +150,7 @@ def _process() -> dict[str, Any]:
 
 
 def _compiled_process() -> float:
-    import palladio.cpu.executor  # noqa: F401  with LLVM: what is measured begins after the imports
+    import palladio.cpu.executor  # noqa: F401  with LLVM: the measurement begins after the imports
     from benchmarks.inputs import grouped
     from palladio.library import gmm
 

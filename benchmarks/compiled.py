@@ -40,7 +40,7 @@ def _products(dtype: Any, k: int, n: int, sizes: Sequence[int]) -> tuple[Array, 
 
 
 def _skewed() -> list[int]:
-    """64 groups, nine of them empty, of sizes that fall off like those of experts that are rarely chosen."""
+    """64 groups, nine of them empty, with decreasing sizes like those of rarely chosen experts."""
     shares = np.array([0.0 if g % 7 == 6 else 1 / (1 + g % 13) for g in range(64)])
     sizes = np.floor(shares / shares.sum() * inputs.M).astype(int)
     sizes[0] += inputs.M - sizes.sum()
@@ -83,7 +83,7 @@ def beside_jax(dtype: Any, floor: float) -> Comparison:
 
 
 def beside_megablox(floor: float) -> Comparison:
-    """`gmm` with the tiles of Pallas' own grouped product, which is interpreted there."""
+    """`gmm` with the tiles of Pallas' own grouped product, which JAX interprets."""
     lhs, rhs, sizes = _products(np.float32, 1024, 1024, inputs.GROUP_SIZES)
     tiles = (128, 128, 128)
     contenders = [

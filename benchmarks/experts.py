@@ -23,7 +23,7 @@ EXPERTS, HIDDEN, INNER, CHOICES = 128, 1024, 384, 8
 
 
 def layer(tokens: int, backward: bool, floor: float) -> Comparison:
-    """Forward, or forward and backward, of float32; the result is that, or the gradient of the tokens."""
+    """Forward, or forward and backward, in float32; the result is the output, or the gradient of the tokens."""
     import torch
     from transformers.integrations import moe
 

@@ -1,4 +1,4 @@
-"""The arrays that are multiplied: standard normal numbers of one seed; groups of uneven sizes, one of them empty."""
+"""The operands: standard normal numbers of one seed; groups of uneven sizes, one of them empty."""
 
 from __future__ import annotations
 

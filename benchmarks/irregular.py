@@ -174,7 +174,7 @@ def convolved() -> Comparison:
 
 
 def layer_norm_backward() -> Comparison:
-    """The gradient of layer normalisation for its input; those of its weight and bias are computed beside it."""
+    """The gradient of layer normalisation for its input; those of its weight and bias are computed too."""
     extent, columns, rows, parts = 4096, 1024, 16, 2
     x, gradient, weight = inputs.normal((extent, columns), (extent, columns), (columns,))
     mean = x.mean(1)
@@ -201,7 +201,7 @@ def layer_norm_backward() -> Comparison:
 
 
 def _layer_norm_backward(extent: int, columns: int, rows: int, parts: int) -> Any:
-    """The gradients for the input, and for weight and bias those of each part of the rows."""
+    """The gradients for the input, and the partial ones for weight and bias of each part of the rows."""
 
     def kernel(
         x_ref: Any, gradient_ref: Any, weight_ref: Any, mean_ref: Any, scale_ref: Any, dx: Any, dweight: Any, dbias: Any

@@ -1,7 +1,7 @@
-"""JAX's interpreter of GPU kernels, in a Python of its own: the releases that have it need a newer one than we do.
+"""JAX's interpreter of GPU kernels, in a separate Python: the releases that have it need a newer one than we do.
 
-Run as a script by that Python, it reads the two operands' file and then a line for each product that is wanted; it
-answers each with a line when the result is in its file.
+Run as a script by that Python, it reads the two operands' file and then a line for each requested product; it answers
+each with a line when the result is in its file.
 """
 
 from __future__ import annotations

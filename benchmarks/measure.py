@@ -13,10 +13,10 @@ import numpy as np
 OURS = "Palladio"
 
 BEST = "the best of them"
-"""As the peer of a floor: whichever is the fastest in this run."""
+"""As the peer of a floor: the fastest one in this run."""
 
 REST_S = 0.02
-"""Between two timings: threads of a library that wait for more work in a loop would take a core from the next one."""
+"""The pause between two timings: a library's threads that spin for more work would take a core from the next one."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Contender:
     """One implementation.
 
     Fields:
-        name: who it is; ours is called `OURS`.
+        name: its name; ours is `OURS`.
         run: computes the result; None if the implementation is missing, and then `missing` says why.
-        rounds: how many times it is timed; fewer for the slow ones.
-        calls: how many calls make one timing, for those that are over in microseconds.
+        rounds: the number of timings; fewer for slow ones.
+        calls: the number of calls in one timing, above one for calls of microseconds.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Comparison:
     """Contenders that compute the same thing.
 
     Fields:
-        name: what is computed.
+        name: the computation.
         expected: the result in float64. A contender whose relative error norm is over `tolerance` is not timed.
-        operations: floating-point operations of one call, 0 if that is not what it is about.
-        multiplied: the dtype of what the compiled product multiplies, "float32" or "bfloat16", to be compared with the
-            peak of the registers; empty if there is no such product.
+        operations: floating-point operations of one call, 0 if they are not reported.
+        multiplied: the dtype of the operands of the compiled product, "float32" or "bfloat16", to be compared with the
+            peak of the registers; empty without a product.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Comparison:
 
 @dataclass
 class Timing:
-    """What one contender showed: seconds a call in each round, and the relative error norm of its result."""
+    """The measurements of one contender: seconds a call in each round, and the relative error norm of its result."""
 
     contender: Contender
     error: float | None = None
@@ -101,7 +101,7 @@ class Outcome:
 
     @property
     def judge(self) -> Timing | None:
-        """The peer that the floor speaks of; None if there is no floor, or nobody to be the best."""
+        """The peer of the floor; None if there is no floor, or no timed peer to be `BEST`."""
         floor = self.comparison.floor
         peers = [each for each in self.timings if each.contender.name != OURS]
         if floor is None:
@@ -112,7 +112,7 @@ class Outcome:
 
     @property
     def failures(self) -> list[str]:
-        """What is not as it must be, in words."""
+        """The failures, in words."""
         name = self.comparison.name
         wrong = [each for each in self.timings if each.wrong]
         found = [f"{name}: the result of {each.contender.name} is wrong, error {each.error:.1e}" for each in wrong]
@@ -127,7 +127,7 @@ class Outcome:
 
     @property
     def shortfall(self) -> str | None:
-        """How far a goal that is not held yet is away, in words."""
+        """The distance to a goal that is not held yet, in words."""
         floor = self.comparison.floor
         if floor is None or floor.held:
             return None
@@ -148,7 +148,7 @@ def run(comparison: Comparison, say: Callable[[str], None] = lambda text: None) 
     """Check every contender, then time them in turns, the slow ones in some of the rounds only.
 
     Args:
-        say: told what is running.
+        say: called with messages of progress.
     """
     timings = [_checked(each, comparison, say) for each in comparison.contenders]
     ready = [each for each in timings if each.contender.run is not None and not each.wrong]

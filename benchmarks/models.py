@@ -1,7 +1,7 @@
 """A model of Hugging Face's Transformers with each implementation of its experts.
 
-The model is a Qwen3-MoE of one layer, scaled: 128 experts of 1024 × 384, eight for each token, 1024 words. What is
-timed is the model's own call, attention, router and the last product included.
+The model is a Qwen3-MoE of one layer, scaled: 128 experts of 1024 × 384, eight for each token, 1024 words. The
+timing is of the model's own call, attention, router and the last product included.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _decode(model: Any) -> Callable[[], Any]:
 
 
 def _training(model: Any, tokens: int) -> Callable[[], Any]:
-    """The loss of the next token and its gradients, added to those that are there; the result is the embedding's."""
+    """The loss of the next token and its gradients, added to the existing ones; the result is the embedding's."""
     given = _tokens(tokens)
 
     def run() -> Any:

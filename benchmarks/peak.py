@@ -1,6 +1,6 @@
-"""What the vector registers of this processor multiply and add at most, measured: a loop that touches no memory.
+"""The measured peak of multiply-adds of this processor's vector units: a loop that accesses no memory.
 
-A product can take no less than its operations at this rate, whatever computes it.
+No product can be faster than this rate, whatever computes it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def peak(dtype: str) -> float:
     A multiplication and an addition are two operations.
 
     Args:
-        dtype: of what is multiplied, "float32" or "bfloat16".
+        dtype: of the operands, "float32" or "bfloat16".
     """
     processor = host.current()
     pairs = dtype == BFLOAT16 and processor.multiplies_pairs
@@ -43,7 +43,7 @@ def peak(dtype: str) -> float:
 
 
 def _seconds(code: MachineCode, threads: int) -> float:
-    """The time of the loop on several threads at once."""
+    """The time of the loop on several concurrent threads."""
     ready, memory = threading.Barrier(threads + 1), [np.ones((64, 16), np.float32) for _ in range(threads)]
 
     def work(mine: Any) -> None:
@@ -61,7 +61,7 @@ def _seconds(code: MachineCode, threads: int) -> float:
 
 
 def _text(lanes: int, sums: int, pairs: bool, fuses: bool) -> str:
-    """A kernel that adds the product of two vectors to each of some sums, once a step."""
+    """A kernel that adds the product of two vectors to each of some sums in every step."""
     vector, lines = f"<{lanes} x float>", []
     in_pairs = f"{vector} @llvm.x86.avx512bf16.dpbf16ps.512({vector}"
     declared = f"declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})"

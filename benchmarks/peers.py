@@ -1,4 +1,4 @@
-"""The other implementations. One that is not installed is a contender too: it stands in the table as missing."""
+"""The other implementations. One that is not installed is a contender too, shown as missing in the table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _contender(name: str, make: Callable[[], Callable[[], Any]], rounds: int, calls: int = 1) -> Contender:
-    """The contender that `make` gives, which imports what it needs; missing where that import fails."""
+    """The contender made by `make`, which does its own imports; missing if an import fails."""
     try:
         return Contender(name, make(), rounds, calls)
     except ImportError as error:
@@ -69,7 +69,7 @@ def triton_matmul(x: Array, y: Array, tiling: Tiling, rounds: int) -> Contender:
         x_tensor, y_tensor = torch.from_numpy(x), torch.from_numpy(y)
 
         def run() -> Any:
-            # It multiplies its tiles with NumPy too, and on one thread it is faster; so are we, and set it ourselves.
+            # It multiplies its tiles with NumPy too, which is faster on one thread; we set that ourselves.
             with threadpool_limits(1, user_api="blas"):
                 return matmul(x_tensor, y_tensor, tiling).numpy()
 
@@ -79,7 +79,7 @@ def triton_matmul(x: Array, y: Array, tiling: Tiling, rounds: int) -> Contender:
 
 
 def pallas_add_one(x: Array, rounds: int, calls: int) -> Contender:
-    """The smallest kernel there is, compiled by JAX from Pallas' interpret mode."""
+    """The smallest kernel, compiled by JAX from Pallas' interpret mode."""
 
     def make() -> Callable[[], Any]:
         import jax
@@ -96,7 +96,7 @@ def pallas_add_one(x: Array, rounds: int, calls: int) -> Contender:
 
 
 def numpy_gmm(lhs: Array, rhs: Array, sizes: Array, rounds: int) -> Contender:
-    """One float32 product for each group, each as large as it comes: what NumPy itself can do."""
+    """One float32 product for each whole group, by NumPy."""
     ends = np.cumsum(sizes)
 
     def run() -> Array:

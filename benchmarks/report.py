@@ -63,7 +63,7 @@ def _row(outcome: Outcome, timing: Timing) -> tuple[str, ...]:
 
 
 def cold_rows(cold: Cold) -> Rows:
-    """What a first and a second call cost."""
+    """The cost of a first and a second call."""
     return [
         ("import palladio, NumPy included", duration(cold.import_s), f"< {IMPORT_LIMIT_S * 1e3:.0f} ms"),
         ("import palladio, palladio.library", duration(cold.library_s), f"< {IMPORT_LIMIT_S * 1e3:.0f} ms"),
@@ -85,7 +85,7 @@ def cold_rows(cold: Cold) -> Rows:
 
 
 def facts() -> list[str]:
-    """What the figures depend on: machine, versions, threads, inputs."""
+    """The conditions of the measurements: machine, versions, threads, inputs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     blas = [f"{each['internal_api']} {each['version']}" for each in threadpool_info() if each["user_api"] == "blas"]
     threads = max((each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"), default=1)
@@ -148,7 +148,7 @@ def _markdown_table(header: Sequence[str], body: Rows) -> str:
 
 
 def replaced(page: str, text: str) -> str:
-    """The page with what stands between its markers replaced.
+    """The page with the text between its markers replaced.
 
     Raises:
         ValueError: for a page without the two markers, in order.

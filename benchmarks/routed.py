@@ -25,7 +25,7 @@ TOLERANCES = {np.dtype(np.float32): 1e-5, BFLOAT16: 4e-3}
 
 TOKENS = (1, 16, 64, 512, 4096)
 FEW_TOKENS, CHOICES = 64, 8
-"""Up to so many tokens, as many choices of experts are computed in turns."""
+"""For at most `FEW_TOKENS` tokens, `CHOICES` choices of experts are computed in turns."""
 
 MEANS = {np.dtype(np.float32): 1.3, BFLOAT16: 1.15}
 """The goals for the geometric means of all cells."""
@@ -124,7 +124,7 @@ def short_means(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def speed_ups(outcomes: Sequence[Outcome], dtype: Any) -> list[float]:
-    """How many times as long the best peer takes, for each cell of a dtype that was measured."""
+    """The speed-up over the best peer, for each measured cell of a dtype."""
     names = tuple(f"gmm {np.dtype(dtype)}, {model.name}," for model in MODELS.values())
     cells = [each for each in outcomes if each.comparison.name.startswith(names) and each.judge is not None]
     return [ratio for each in cells if each.judge is not None and (ratio := each.ratio(each.judge)) is not None]

@@ -1,6 +1,6 @@
-"""An expert layer on many processes: `python -m benchmarks.scaling` measures here, `--model` computes for GPUs.
+"""An expert layer on many processes: `python -m benchmarks.scaling` measures it here, `--model` models GPUs.
 
-Weak scaling: every process has the same number of tokens, and the experts are shared out among the processes. Each row
+Weak scaling: every process has the same number of tokens, and the experts are divided among the processes. Each row
 is the median time of a forward and a backward pass of the slowest process. All processes share the machine's cores, one
 thread each, so more processes than cores take longer for that reason alone; the last column allows for it.
 
@@ -32,14 +32,14 @@ class Assumptions:
 
     Fields:
         tokens, hidden, inner, choices: of each GPU; its gated experts are of shape hidden×2·inner and inner×hidden.
-        bytes_per_value: of what is sent.
+        bytes_per_value: of the data sent.
         flops: products per second that a GPU reaches in the experts: 600 TFLOP/s, six tenths of the bfloat16 peak of
             an H100 SXM (NVIDIA's data sheet: 989 without sparsity).
         node: GPUs that NVLink joins.
         nvlink, network: bytes per second and GPU and direction that an exchange reaches within a node and between
             nodes: eight tenths of 450 GB/s and of one 400 Gb/s adapter for each GPU.
         latency_s: of one exchange among the GPUs of a node; each further doubling of the GPUs adds as much.
-        skew: how many rows the fullest GPU receives, by the mean.
+        skew: the rows of the fullest GPU, divided by the mean.
     """
 
     tokens: int = 8192
@@ -74,8 +74,8 @@ def exchange_s(given: Assumptions, gpus: int) -> float:
 def step_s(given: Assumptions, gpus: int, parts: int) -> float:
     """Seconds of a forward and a backward pass with the tokens in parts.
 
-    Both passes send rows there and back. Of each exchange one part is in the open, at the beginning or at the end; the
-    others are under way while products run, as far as these last.
+    Both passes send rows there and back. Of each exchange one part is exposed, at the beginning or at the end; the
+    others overlap with the products, as far as these last.
     """
     exchange, products = exchange_s(given, gpus), compute_s(given)
     seen = 4 * exchange / parts
@@ -127,7 +127,7 @@ def _timed(step: Callable[[], Any], meet: Callable[[], Any]) -> list[float]:
 
 
 def _work(rank: int, ranks: int, folder: str, parts: int) -> None:
-    """One process: the seconds of each round go to a file of its own."""
+    """One process, which writes the seconds of each round to its own file."""
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -154,7 +154,7 @@ def _work(rank: int, ranks: int, folder: str, parts: int) -> None:
 
 
 def measured(ranks: int, parts: int) -> float:
-    """The median seconds of a step on this many processes; of each round, those of the slowest."""
+    """The median seconds of a step on `ranks` processes; each round counts as its slowest process."""
     import torch.multiprocessing
 
     os.environ["PALLADIO_NUM_THREADS"] = "1"

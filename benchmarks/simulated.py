@@ -1,4 +1,4 @@
-"""The simulator with its checks on, beside JAX's interpreter of GPU kernels with its race detector on."""
+"""The simulator with its checks, beside JAX's interpreter of GPU kernels with its race detector."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 SIZE = 1024
 JAX_INTERPRETER = "JAX's GPU interpreter, detect_races=True"
 PYTHON = Path(sys.prefix) / "jax" / "bin" / "python"
-"""The Python with the newest JAX, which `make bench` installs; `JAX_PYTHON` names the one that it is made with."""
+"""The Python with the newest JAX, which `make bench` installs; `JAX_PYTHON` names the Python to create it with."""
 HALF = 1e-3  # of float16 results
 
 

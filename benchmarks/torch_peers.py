@@ -1,4 +1,4 @@
-"""PyTorch's own functions, into outputs that are there already where it takes them."""
+"""PyTorch's own functions, into existing outputs where it takes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _contender(name: str, make: Callable[[], Callable[[], Any]]) -> Contender:
 
 
 class Result:
-    """A tensor as NumPy sees it, converted only when someone looks."""
+    """A tensor as a NumPy array, converted only when it is read."""
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
@@ -41,7 +41,7 @@ class Result:
 
 
 def tensor(array: Array) -> Any:
-    """A tensor of the same elements; of bfloat16 too, which NumPy's protocol does not know."""
+    """A tensor of the same elements; bfloat16 too, which NumPy's protocol lacks."""
     import torch
 
     if array.dtype == ml_dtypes.bfloat16:
@@ -53,7 +53,7 @@ def loop_of_mm(lhs: Array, rhs: Array, slices: Sequence[slice], groups: Sequence
     """One product for each group: `dtype[m, n]` from `dtype[m, k]`, `dtype[g, k, n]`.
 
     Args:
-        groups: the groups that the rows are of, all of them by default.
+        groups: the groups of the rows, all of them by default.
     """
 
     def make() -> Callable[[], Any]:
@@ -95,7 +95,7 @@ def loop_of_transposed_mm(lhs: Array, rhs: Array, slices: Sequence[slice]) -> Co
 
 
 def grouped_mm(lhs: Array, rhs: Array, sizes: Array) -> list[Contender]:
-    """PyTorch's own grouped product, and the function behind it."""
+    """PyTorch's own grouped product, and the function that it calls."""
 
     def make(name: str) -> Callable[[], Any]:
         import torch
@@ -149,7 +149,7 @@ def attention(q: Array, k: Array, v: Array, causal: bool) -> Contender:
 
 
 def rms_norm(x: Array, scale: Array) -> Contender:
-    """RMSNorm as models write it."""
+    """RMSNorm as written in models."""
 
     def make() -> Callable[[], Any]:
         import torch
@@ -179,7 +179,7 @@ def gelu(x: Array, bias: Array) -> Contender:
 
 
 def of(function: Callable[..., Any], *arrays: Array) -> Contender:
-    """A function of `torch` and of some arrays as tensors, which gives a tensor."""
+    """A function of `torch` and some arrays as tensors that returns a tensor."""
 
     def make() -> Callable[[], Any]:
         import torch
@@ -191,12 +191,12 @@ def of(function: Callable[..., Any], *arrays: Array) -> Contender:
 
 
 def convolution(x: Array, weights: Array) -> Contender:
-    """The convolution of `f32[1, h, w, c]`, whose edges are there already, with `f32[3, 3, c, d]`."""
+    """The convolution of `f32[1, h, w, c]`, already padded, with `f32[3, 3, c, d]`."""
 
     def convolved(torch: Any, x: Any, weights: Any) -> Any:
         return torch.nn.functional.conv2d(x, weights).permute(0, 2, 3, 1)
 
-    # The channels are neighbours in memory, as oneDNN wants them.
+    # Channels are contiguous in memory, as oneDNN prefers.
     return of(
         convolved, x.transpose(0, 3, 1, 2), np.ascontiguousarray(weights.transpose(3, 0, 1, 2)).transpose(0, 3, 1, 2)
     )

@@ -1,4 +1,4 @@
-"""A dense product as a Triton kernel. To be interpreted, it needs `TRITON_INTERPRET=1` before Triton is imported."""
+"""A dense product as a Triton kernel. The interpreter needs `TRITON_INTERPRET=1` before Triton is imported."""
 
 # Triton reads the annotations of its kernels when it compiles them: they must not be postponed.
 import torch
