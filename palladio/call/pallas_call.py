@@ -130,7 +130,7 @@ def pallas_call(
 
     The kernel gets references, in order: to the prefetched scalars, to a block of each input, to a block of each
     output, and to the scratch buffers. It returns nothing: it writes to its outputs. A block that reaches past the edge
-    of its array reads uninitialised values there (NaN, the least integer), and what is written there is dropped.
+    of its array reads uninitialised values there (NaN, the least integer), and writes there are dropped.
 
     Args:
         kernel: the kernel; left out, `pallas_call` is a decorator.

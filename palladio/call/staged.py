@@ -1,7 +1,7 @@
-"""The staged call: what `pallas_call`, `kernel`, `mpmd_map` and `jit` have in common.
+"""The staged call: the common part of `pallas_call`, `kernel`, `mpmd_map` and `jit`.
 
 Each binds its arguments in its own way and builds its own program. In between, a call is found by its key or built and
-kept; what was built is loaded for an executor; and results go back as arrays of the caller's library.
+kept; the program is loaded for an executor; and results are returned as arrays of the caller's library.
 """
 
 from __future__ import annotations

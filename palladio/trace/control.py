@@ -1,7 +1,7 @@
 """Control flow on traced values: `when`, `cond`, `switch`, `loop`, `fori_loop`, `while_loop`, `scan`,
 `run_scoped`, `run_state`.
 
-Bodies may close over values and references of the functions around them; what they capture becomes operands.
+Bodies may close over values and references of the functions around them; captured values become operands.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def place_of(device_id: Any, core_index: Any = None) -> dict[str, Any]:
 
     Raises:
         PalladioTypeError: an index that is not a scalar integer.
-        PalladioValueError: outside of a mesh of cores; an axis that there is not, an index outside of it.
+        PalladioValueError: outside of a mesh of cores; an axis that does not exist, an index outside of it.
     """
     found: dict[str, Any] = {}
     if device_id is not None:
@@ -177,7 +177,7 @@ def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
 
     Raises:
         PalladioTypeError: not a reference; an index that is not a scalar integer.
-        PalladioValueError: outside of a mesh of cores; an axis that there is not, an index outside of it.
+        PalladioValueError: outside of a mesh of cores; an axis that does not exist, an index outside of it.
     """
     reference = require_reference(ref, "ref")
     if not isinstance(place, Mapping):
@@ -399,7 +399,7 @@ def make_async_remote_copy(
         core_index: the index along the axis of cores.
 
     Raises:
-        PalladioTypeError, PalladioValueError: as in `make_async_copy` and for a place that there is not.
+        PalladioTypeError, PalladioValueError: as in `make_async_copy` and for a place that does not exist.
     """
     source, target = _pair(src_ref, dst_ref, ("src_ref", "dst_ref"))
     here, there = _semaphore(send_sem, "send_sem"), _semaphore(recv_sem, "recv_sem")
@@ -480,7 +480,7 @@ def semaphore_signal(
 
     Raises:
         PalladioTypeError: not a semaphore; an amount or an index that is not a scalar integer.
-        PalladioValueError: a place that there is not.
+        PalladioValueError: a place that does not exist.
     """
     if _cores.get() is None and core_index is None:
         semaphores.semaphore_signal(sem, inc, device_id=device_id, memory_scope=memory_scope)

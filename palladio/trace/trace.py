@@ -231,7 +231,7 @@ def stage(
             raise located(error)  # noqa: B904  the same error, now located
         except RecursionError as error:
             if trace.parent is not None:
-                raise  # there is no room to say anything here
+                raise  # no stack is left to describe the error here
             raise PalladioValueError(
                 f"Python's stack is full while {name} is traced",
                 hint="about 50 nested when, loop and calls are fine; sys.setrecursionlimit(n) makes room for more",

@@ -52,10 +52,10 @@ class Mesh:
     """Blocks of warpgroups on one GPU.
 
     Args:
-        grid, grid_names: clusters along each axis, the last axis fastest; blocks, where there is no cluster.
+        grid, grid_names: clusters along each axis, the last axis fastest; blocks, without a cluster.
         cluster, cluster_names: blocks of a cluster along each axis, at most 3.
         num_threads, thread_name: warpgroups of a block, and the name of their axis. Both or none.
-        kernel_name: what reports call the program that runs on it.
+        kernel_name: the name in reports of the program that runs on it.
 
     Raises:
         PalladioTypeError: sizes that are not integers.

@@ -387,7 +387,7 @@ def parallel_loop(
 ) -> Callable[[Callable[..., Any]], Any]:
     """A decorator that runs its function for i from `lower` below `upper` in steps of `step`, as `pl.loop` does.
 
-    Iterations must not depend on what others write to references, only on the carry.
+    Iterations must not depend on writes of other iterations to references, only on the carry.
 
     Args:
         carry: a pytree of arrays; the function is then called as `f(i, carry)` and returns the next one, and the

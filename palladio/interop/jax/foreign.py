@@ -1,7 +1,7 @@
 """Calls from XLA's compiled programs into Python, by XLA's foreign function interface and without a C compiler.
 
 The handler is a Python function that `ctypes` wraps as a C function. It gets a call frame with XLA's buffers, and
-calls a function of the library on NumPy views of them; the result is written where XLA wants it. Structures and
+calls a function of the library on NumPy views of them; the result is written to XLA's output buffer. Structures and
 constants are those of XLA's header `xla/ffi/api/c_api.h`, version 0.3, with its field names.
 
 A call names its function, and its static arguments as text, so that a program that was exported runs in another

@@ -22,7 +22,7 @@ def op(call: Callable[..., Any], *, name: str, backward: Backward | None = None)
     """Make a PyTorch operator of a kernel call, for `torch.compile`, `torch.export`, autograd and `torch.func`.
 
     Args:
-        call: what `pallas_call`, `plgpu.kernel` or `mpmd_map` returns.
+        call: the result of `pallas_call`, `plgpu.kernel` or `mpmd_map`.
         name: the operator's name, `namespace::name` or a name in the namespace `palladio_kernels`; unique in a
             process.
         backward: `(inputs, outputs, gradients of the outputs) -> gradients of the inputs`, a tuple with None for inputs

@@ -129,7 +129,7 @@ def _pad_eval(array: Any, value: Any, *, padding: tuple[tuple[int, int, int], ..
     for extent, (before, after, between) in zip(array.shape, padding, strict=True):
         step = between + 1
         size = before + extent + max(0, extent - 1) * between + after
-        # Element n goes to before + n * step; those that go to 0, …, size - 1 stay.
+        # Element n moves to before + n * step; those that move to 0, …, size - 1 stay.
         first = max(0, -(before // step))
         stop = max(first, min(extent, -((before - size) // step)))
         sizes.append(size)

@@ -213,7 +213,7 @@ def _read_once(array: Array, transform: Transform, operands: Sequence[Array], ou
 
 
 def bitcast(array: Array, dtype: dtypes.DType) -> Array:
-    """The same bits as another dtype; a change of width goes along the last but one axis (see `transforms.Bitcast`)."""
+    """The same bits as another dtype; a change of width changes the last but one axis (see `transforms.Bitcast`)."""
     array = np.asarray(array)
     if array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)

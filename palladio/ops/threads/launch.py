@@ -92,7 +92,7 @@ class Launch:
 
     The operands are the sizes of dynamic mesh axes, mesh after mesh, then the shared operands. The inputs of
     program n are the indices of its mesh's axes, the sizes of its dynamic axes, then, for all programs alike: for each
-    shared operand a reference to it (a reference or scalar that is passed in stays what it is), references to the
+    shared operand a reference to it (a reference or scalar that is passed in stays one), references to the
     outputs, and references to the scratch buffers.
 
     Fields:

@@ -19,7 +19,7 @@ from palladio.trace.trace import require_trace
 
 
 class OOBFillMode(Enum):
-    """The value of elements outside the source of a copy: zeros, unspecified, or the promise that there are none."""
+    """The value of elements outside the source of a copy: zeros, unspecified, or a guarantee that there are none."""
 
     ZEROS = "zeros"
     UNDEFINED = "undefined"

@@ -130,7 +130,7 @@ def remote_ref(ref: Any, device_id: Any, device_id_type: Any = None) -> Transfor
 
     Raises:
         PalladioTypeError: not a reference, or is memory of a block; an index that is not a scalar integer.
-        PalladioValueError: outside of a launch on several devices; an axis that there is not.
+        PalladioValueError: outside of a launch on several devices; an axis that does not exist.
     """
     devices = _require_devices()
     reference = require_reference(ref, "ref")
@@ -161,7 +161,7 @@ def on_all(ref: Any, collective_axes: str | Sequence[str]) -> list[TransformedRe
 
     Raises:
         PalladioTypeError: as `remote_ref`.
-        PalladioValueError: outside of a launch on several devices; an axis that there is not.
+        PalladioValueError: outside of a launch on several devices; an axis that does not exist.
     """
     devices = _require_devices()
     reference = require_reference(ref, "ref")
