@@ -1,9 +1,9 @@
-"""On a card: proof that kernels are right there, and the benchmarks beside the peers.
+"""Tests and benchmarks on a card: whether kernels are correct there, and how fast they are against the peers.
 
     make test-gpu     the points that only a card can settle, then the conformance suite
     make bench-gpu    the table of docs/hopper.md, each ratio from one run
 
-Each ends inside ten minutes and writes a file of results with card, clocks and versions, line by line as they come:
-what ended early has the results until then. Every point, share of rows and case runs in a process of its own, since an
-error of a kernel ends the CUDA context of its process.
+Each ends within ten minutes and writes a file of results with card, clocks and versions, after each result: a run that
+ends early keeps the results until then. Every point, share of rows and case runs in a separate process, since an error
+of a kernel destroys the CUDA context of its process.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu test|bench`: what a card has to say, in one command that ends inside ten minutes.
+"""`python -m benchmarks.gpu test|bench`: test or measure on a card, in one command that ends within ten minutes.
 
 Exit status: 0; 1 if something is wrong or an aim is missed; 2 without a card.
 """
@@ -18,9 +18,9 @@ from benchmarks.gpu import results
 from benchmarks.gpu.children import Part, say
 
 POINT_S, CASE_S = 60.0, 75.0
-"""Seconds that one point and one case may take."""
+"""Time limits of one point and one case, in seconds."""
 TEST_S, BENCH_S = 480.0, 500.0
-"""Seconds after which nothing new begins."""
+"""Seconds after which no new part starts."""
 WORKERS = 8
 _LOST = "ended with status 3"
 """The message of a process that has lost its CUDA context."""
@@ -60,7 +60,7 @@ def _point(options: argparse.Namespace) -> int:
 
     try:
         say(point=options.name, right=True, text=POINTS[options.name]())
-    except Exception as error:  # whatever it is, it is the result
+    except Exception as error:  # any failure is the result of the point
         say(point=options.name, right=False, text=f"{type(error).__name__}: {error}")
         return 1
     return 0
@@ -126,7 +126,7 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _conformance(options: argparse.Namespace, end: float) -> list[dict[str, Any]]:
-    """The rows of the conformance suite, by several processes; one whose context is lost makes room for another."""
+    """The rows of the conformance suite, in several processes; one whose context is lost is replaced by another."""
     of = options.workers
     parts = {number: Part(_share(number, of, 0, options.rows), end - time.monotonic()) for number in range(of)}
     done = dict.fromkeys(parts, 0)

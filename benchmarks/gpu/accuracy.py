@@ -1,4 +1,4 @@
-"""Operands and expected results of products on a card, and how far from these a result may be."""
+"""Operands and expected results of products on a card, and the error that a result may have."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np
 E4M3, I8 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(np.int8)
 
 ROUNDED = 4e-3
-"""Relative error of results that were rounded to bfloat16 once."""
+"""Allowed relative error of results that are rounded to bfloat16 once."""
 SUMMED = 1e-5
-"""Of sums in float32, in the order of the tensor cores."""
+"""Allowed relative error of sums in float32, in the order of the tensor cores."""
 CUT = 1e-3
-"""Of operands that are cut to tf32."""
+"""Allowed relative error of operands that are truncated to tf32."""
 
 
 def normal(*shape: int, dtype: np.dtype = BF16, seed: int = 0) -> np.ndarray:
-    """Random normal numbers; whole ones for 8 bits."""
+    """Random normal numbers; small integers for 8-bit dtypes."""
     draw = np.random.default_rng(seed + sum(shape))
     if dtype.itemsize == 1:
         return draw.integers(-4, 5, shape).astype(dtype)
@@ -27,7 +27,7 @@ def normal(*shape: int, dtype: np.dtype = BF16, seed: int = 0) -> np.ndarray:
 
 
 def close(got: Any, expected: Any, allowed: float) -> str:
-    """The relative error norm, which is allowed to be so large."""
+    """The norm of the relative error, as text; raises AssertionError if it is over `allowed`."""
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     if not np.isfinite(got).all():
         raise AssertionError(f"{(~np.isfinite(got)).sum()} of {got.size} elements are not finite")
@@ -39,5 +39,5 @@ def close(got: Any, expected: Any, allowed: float) -> str:
 
 
 def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """In float64."""
+    """The product in float64."""
     return x.astype(np.float64) @ y.astype(np.float64)

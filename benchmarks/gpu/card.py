@@ -1,4 +1,4 @@
-"""The card that a run is about: its name, clocks and driver, and the versions of what runs on it."""
+"""The card of a run: its name, clocks and driver, and the versions of the software."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def facts() -> dict[str, Any]:
 
 
 def clocks() -> str:
-    """Clocks, power and temperature as nvidia-smi says them now."""
+    """The current clocks, power and temperature, by nvidia-smi."""
     command = ["nvidia-smi", f"--query-gpu={CLOCKS}", "--format=csv,noheader", "--id=0"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

@@ -1,4 +1,4 @@
-"""Parts of a run in processes of their own, which print a record a line, and end when their time is over."""
+"""Parts of a run in separate processes, which print one record on each line and are killed at their time limit."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LAST_LINES = 12
 
 
 def say(**record: Any) -> None:
-    """Hand a record to the process that started this one."""
+    """Send a record to the parent process."""
     print(MARK + json.dumps(record), flush=True)
 
 
 class Part:
-    """A part of a run.
+    """A part of a run, in a child process.
 
     Args:
         arguments: of `python -m benchmarks.gpu`.
-        limit_s: seconds after which it is ended.
+        limit_s: seconds after which it is killed.
     """
 
     def __init__(self, arguments: Sequence[str], limit_s: float) -> None:
@@ -50,7 +50,7 @@ class Part:
         self._lines.put(None)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The messages of the part, as they come. If it fails, `ended` has the reason afterwards."""
+        """The records of the part, as they arrive. If it fails, `ended` is the reason afterwards."""
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, self._end - time.monotonic()))

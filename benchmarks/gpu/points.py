@@ -1,7 +1,7 @@
-"""The points that only a card can settle, most fundamental first: whether the hardware does what the PTX ISA says.
+"""Hardware checks, most fundamental first: points of the PTX ISA that only a card can settle.
 
-The host twin was written from the PTX ISA by reading it; here is where a misreading shows. Each point is a function
-that returns a word about what it saw, and fails otherwise.
+The host twin implements the text of the PTX ISA; these checks expose a misreading. Each point is a function that
+returns a short text about its result, and raises if the result is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from palladio.library import hopper
 
 
 def _multiplied(a: np.ndarray, b: np.ndarray, transposes: str = "", sums: np.dtype = F32) -> np.ndarray:
-    """The product of one warpgroup, of tiles that are copied whole; `transposes` of the tiles in shared memory."""
+    """The product by one warpgroup of tiles that are copied whole; `transposes` names tiles to transpose in place."""
     shape = (a.shape["a" in transposes], b.shape["b" not in transposes])
 
     def body(a: Any, b: Any, out: Any, a_tile: Any, b_tile: Any, full: Any) -> None:
@@ -89,7 +89,7 @@ def dtypes_of_products() -> str:
 
 
 def row_offsets() -> str:
-    """Rows of a swizzled buffer, from an offset known only at run time on, in stores by tensor maps."""
+    """Stores by tensor maps of rows of a swizzled buffer, from an offset known only at run time."""
 
     def body(x: Any, out: Any, tile: Any, full: Any) -> None:
         plgpu.copy_gmem_to_smem(x, tile, full)
@@ -97,7 +97,7 @@ def row_offsets() -> str:
 
         @pl.loop(0, 4)
         def _(n: Any) -> None:
-            # The pieces go out in the opposite order, so that a wrong swizzle cannot hide.
+            # The pieces are stored in the opposite order, so that a wrong swizzle changes the result.
             plgpu.copy_smem_to_gmem(tile.at[pl.ds(pl.multiple_of(n * 16, 16), 16)], out.at[pl.ds(48 - n * 16, 16)])
 
         plgpu.wait_smem_to_gmem(0)
@@ -128,7 +128,7 @@ def left_in_registers() -> str:
 
 
 def register_pool() -> str:
-    """Warpgroups that give registers back and take others' (setmaxnreg), and a ring that runs ahead over tiles."""
+    """Warpgroups that release and acquire registers (setmaxnreg), and a ring that runs ahead across tiles."""
     x, y = normal(512, 512), normal(512, 1024, seed=1)
     config = hopper.MatmulConfig(blocks=2)
     return close(hopper.matmul(x, y, config=config, interpret="hopper"), product(x, y), ROUNDED)
@@ -146,11 +146,11 @@ def multicast() -> str:
 
 
 def replaced_addresses() -> str:
-    """Tensor maps that are pointed elsewhere: a kernel on arrays at other addresses than the first time."""
+    """Replaced addresses of tensor maps: a kernel on arrays at other addresses than in its first launch."""
     said = []
     for seed in range(3):
         x, y = normal(256, 128, seed=seed), normal(128, 512, seed=seed + 7)
-        hold = [np.zeros(1 << 20, np.uint8) for _ in range(seed)]  # moves what is allocated later
+        hold = [np.zeros(1 << 20, np.uint8) for _ in range(seed)]  # moves later allocations
         got = hopper.matmul(x, y, config=hopper.MatmulConfig(), interpret="hopper")
         said.append(close(got, product(x, y), ROUNDED))
         del hold
@@ -158,7 +158,7 @@ def replaced_addresses() -> str:
 
 
 def graphs() -> str:
-    """A kernel captured into a CUDA graph on a stream of its own, and replayed on other contents."""
+    """A kernel captured into a CUDA graph on a separate stream, and replayed on other contents."""
     return replayed()
 
 
@@ -198,4 +198,4 @@ POINTS: dict[str, Callable[[], str]] = {
         *(replaced_addresses, graphs, groups, attention),
     )
 }
-"""In the order in which they are settled: later ones stand on earlier ones."""
+"""The points in the order of their runs: later ones depend on earlier ones."""

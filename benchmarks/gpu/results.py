@@ -1,4 +1,4 @@
-"""The file of results: written anew after each record, so that a run that is cut short has what it found."""
+"""The file of results: rewritten after each record, so that an interrupted run keeps its records."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Results:
 
 
 def point_line(record: dict[str, Any]) -> str:
-    """One point that only a card can settle."""
+    """The line of one point."""
     state = "right" if record["right"] else "WRONG"
     return f"{record['point']:20} {state}  {record['text']}"
 
 
 def row_lines(records: list[dict[str, Any]]) -> list[str]:
-    """Counts of the conformance rows, and each that is not right."""
+    """Counts of the conformance rows, and a line for each failure or unlisted refusal."""
     counts = Counter(record["outcome"] for record in records)
     lines = [", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no rows"]
     wanted = [record for record in records if record["outcome"] in ("wrong", "error") or record["text"]]

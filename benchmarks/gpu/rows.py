@@ -17,23 +17,23 @@ from tests.conformance.rows import Row, fault, rows_of
 
 ENTRY = dataclasses.replace(HOPPER_TWIN, name="hopper", dtypes=dtypes.ALL)
 LOST = 3
-"""The exit status of a process whose CUDA context is lost."""
+"""The exit status of a process that has lost its CUDA context."""
 
 
 def all_rows() -> list[tuple[Row, np.dtype]]:
-    """Every row for every dtype that it is owed for; float32 first, whose rows the twin has run."""
+    """Every row for every dtype that it covers; float32 first, whose rows have run on the twin."""
     rows = [row for module in (elementwise, arrays, memory, grids, concurrent) for row in rows_of(vars(module))]
     pairs = [(row, dtype) for row in rows for dtype in row.dtypes]
     return sorted(pairs, key=lambda pair: pair[1] != dtypes.FLOAT32)
 
 
 def share(number: int, of: int) -> list[tuple[Row, np.dtype]]:
-    """The rows of one of several processes."""
+    """The rows of process `number` of `of`."""
     return all_rows()[number::of]
 
 
 def run(number: int, of: int, skip: int, most: int | None = None) -> int:
-    """Run a share of the rows but the first ones, and say of each what came of it; returns the exit status."""
+    """Run a share of the rows without the first `skip`, and report each outcome; returns the exit status."""
     for row, dtype in share(number, of)[skip:most]:
         outcome, text, lost = _outcome(row, dtype)
         say(row=f"{row.title}-{dtypes.short_name(dtype)}", outcome=outcome, text=text)
@@ -43,7 +43,7 @@ def run(number: int, of: int, skip: int, most: int | None = None) -> int:
 
 
 def _outcome(row: Row, dtype: np.dtype) -> tuple[str, str, bool]:
-    """`right`, `wrong`, `refused` or `error`, a word about it, and whether the process has to end."""
+    """`right`, `wrong`, `refused` or `error`, a text about it, and whether the process has to end."""
     case = row.case(dtype)
     try:
         results = case.call(ENTRY.name)(*case.inputs)

@@ -1,7 +1,7 @@
-"""The table of comparisons on a card: what is computed, by whom, and what ratio is aimed at.
+"""The table of comparisons on a card: the computation, its contenders, and the target ratio of each case.
 
-A ratio is the best peer's time over ours: 1.1 is a tenth faster. What is not there, a library or a function, is said
-with its reason; a contender whose result is off is not timed.
+A ratio is the best peer's time over ours: 1.1 is a tenth faster. A missing library or function is reported with the
+reason; a contender with a wrong result is not timed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from palladio.library import hopper
 
 OURS = "Palladio"
 LOOSE = 2e-2
-"""Relative error of results in bfloat16 against the reference, which is one of the peers."""
+"""Allowed relative error of results in bfloat16 against the reference, which is one of the peers."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Case:
     """A comparison.
 
     Fields:
-        name: of it.
+        name: of the case.
         make: the contenders, as name and function, and the floating-point operations; the first is the reference.
-        aim: the ratio that is aimed at; None where another number is.
-        least: TFLOP/s that are aimed at.
-        bytes: what is moved, where the bandwidth is what counts.
+        aim: the target ratio; None without one.
+        least: the target rate in TFLOP/s; None without one.
+        allowed: the relative error that a contender may have.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Case:
 
 
 def _size(n: int, scale: float, multiple: int = 128) -> int:
-    """A size, smaller where a run only shows that everything works."""
+    """A scaled size, for runs that only show that everything works."""
     return max(multiple, int(n * scale) // multiple * multiple)
 
 
@@ -101,8 +101,8 @@ def _fp8(n: int) -> Callable[[Any, float], Any]:
 
 
 def sizes_of(kind: str, groups: int, rows: int) -> list[int]:
-    """Rows of each group: uniform, skewed (each half as large as the one before), with every other one empty, or
-    unaligned."""
+    """Rows of each group: uniform, skewed (each half of the one before, the seventh and later ones equal), every
+    other one empty, or unaligned."""
     if kind == "skewed":
         weights = [0.5 ** min(n, 6) for n in range(groups)]
     elif kind == "empty":
@@ -255,11 +255,11 @@ CASES: dict[str, Case] = {
         Case("moe_mlp DeepSeek", _moe(256, 8, 16384, 7168, 2048), 1.3),
     )
 }
-"""In the order in which they are measured: what the others stand on first."""
+"""The cases in the order of measurement: first those that others depend on."""
 
 
 def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS) -> int:
-    """Measure a case and say what came of it; returns the exit status."""
+    """Measure a case and report the result; returns the exit status."""
     case = CASES[name]
     try:
         torch = importlib.import_module("torch")
@@ -287,14 +287,14 @@ def _result(case: Case, times: dict[str, float], flops: float) -> dict[str, Any]
 
 
 def _checked(contenders: dict[str, Callable[[], Any]], allowed: float, torch: Any) -> tuple[list[str], dict[str, str]]:
-    """The contenders that can be timed, and the reasons of the others; the first that runs is the reference."""
+    """The contenders to time, and the reasons against the others; the first one that runs is the reference."""
     fit: list[str] = []
     missing: dict[str, str] = {}
     reference = None
     for name, run in contenders.items():
         try:
             result = run().float()
-        except Exception as error:  # whatever a peer says: it is not there
+        except Exception as error:  # a peer that raises anything counts as missing
             missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             continue
         if reference is None:

@@ -1,4 +1,4 @@
-"""Times on the card: contenders in turns, each call between two events of the driver, the second-level cache cold."""
+"""Times on the card: interleaved contenders, each call between two events of the driver, with a cold L2 cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from palladio.hopper.launch.driver import driver
 
 FLUSHED = 128 << 20
-"""Bytes that are written before each timing: more than the second-level cache (50 MiB) has, and some tens of
-microseconds of work in which the processor gets ahead of the card."""
+"""Bytes that are written before each timing: more than the L2 cache (50 MiB), and some tens of microseconds of work
+in which the host runs ahead of the card."""
 ROUNDS, LEAST_ROUNDS = 30, 5
 SECONDS = 6.0
-"""Of the rounds of a case, after which no more begin."""
+"""Time limit of the rounds of a case, after which no further round starts."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Clock:
             return float(self.driver.call("cuEventElapsedTime", start, end))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free the memory and the events."""
         with self._context():
             self.driver.call("cuMemFree", self._flush)
             for event in self._events:
@@ -64,7 +64,7 @@ class Clock:
 
 
 def medians(contenders: list[Contender], stream: int, rounds: int = ROUNDS) -> dict[str, float]:
-    """The median time of each contender in milliseconds; they run in turns, so that clocks and heat hit all alike."""
+    """The median time of each contender in milliseconds; they are interleaved, so that clocks and heat affect all."""
     clock = Clock(stream)
     times: dict[str, list[float]] = {each.name: [] for each in contenders}
     begun = time.monotonic()

@@ -1,1 +1,1 @@
-"""Kernels compiled for Hopper GPUs (sm_90a): programs become CUDA C++, NVRTC makes cubins of it."""
+"""Kernels compiled for Hopper GPUs (sm_90a): programs are lowered to CUDA C++, which NVRTC compiles to cubins."""

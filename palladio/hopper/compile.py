@@ -1,7 +1,7 @@
-"""From the text of a kernel to a cubin for sm_90a, by NVRTC, kept on disk so that no process compiles it again.
+"""Compilation of a kernel's text to a cubin for sm_90a, by NVRTC, with a cache on disk.
 
-NVRTC comes as a wheel (`pip install 'palladio[hopper]'`); neither a toolkit nor a GPU is needed. A cubin, rather than
-PTX, is what is kept: the driver of a machine may be older than the wheel, and loads it all the same.
+NVRTC comes as a wheel (`pip install 'palladio[hopper]'`); neither a toolkit nor a GPU is needed. The cache holds cubins
+rather than PTX, since a driver that is older than the wheel loads them as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from palladio.hopper.wgmma import Wgmma, device_text
 
 ARCHITECTURE = "sm_90a"
 OPTIONS = (f"--gpu-architecture={ARCHITECTURE}", "-std=c++17", "--ptxas-options=-v")
-"""Options of NVRTC. The statistics of ptxas say whether registers were spilled."""
+"""Options of NVRTC. The statistics of ptxas show register spills."""
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
@@ -37,34 +37,34 @@ class Cubin:
 
     Fields:
         code: the cubin, an ELF file.
-        log: what NVRTC and ptxas said.
+        log: the output of NVRTC and ptxas.
     """
 
     code: bytes
     log: str
 
     def packed(self) -> bytes:
-        """It as one entry of the cache."""
+        """The cubin as one entry of the cache."""
         return self.log.encode() + b"\0" + self.code
 
     @property
     def registers(self) -> int:
-        """Registers of each thread when the kernel begins."""
+        """Registers of each thread at the start of the kernel."""
         return int(_number(r"Used (\d+) registers", self.log))
 
     @property
     def spills(self) -> int:
-        """Bytes of registers that are kept in memory."""
+        """Bytes of spill stores and loads."""
         return sum(map(int, re.findall(r"(\d+) bytes spill (?:stores|loads)", self.log)))
 
     @property
     def stack(self) -> int:
-        """Bytes of memory of each thread."""
+        """Bytes of the stack frame of each thread."""
         return sum(map(int, re.findall(r"(\d+) bytes stack frame", self.log)))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of ptxas, such as products that wait for each other (C7512 and its neighbours)."""
+        """The warnings of ptxas, e.g. of serialised wgmma (C7512 and its neighbours)."""
         return tuple(line.strip() for line in self.log.splitlines() if re.search(r"\(C\d+\)|warning", line))
 
 
@@ -80,18 +80,18 @@ def device_header() -> str:
 
 
 def header(products: Sequence[Wgmma]) -> str:
-    """The headers of a kernel's text: the primitives, and the products that it uses."""
+    """The header of a kernel's text: the primitives, and the products that it uses."""
     return device_header() + device_text(products)
 
 
 def key(lowered: Lowered) -> str:
-    """The key of a cubin: all that it is made from."""
+    """The cache key of a cubin: a hash of everything that determines it."""
     parts = (lowered.text, header(lowered.products), *OPTIONS, ".".join(map(str, version())))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def compiled(lowered: Lowered) -> Cubin:
-    """The machine code of a kernel, from the cache of `PALLADIO_CACHE` where it is there.
+    """The machine code of a kernel, from the cache of `PALLADIO_CACHE` if present.
 
     Raises:
         MissingCompilerError: if NVRTC is not installed.
@@ -145,12 +145,12 @@ def version() -> tuple[int, int]:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """NVRTC: from its wheel, else where the system's loader finds it."""
+    """NVRTC: from its wheel, else from the path of the system's loader."""
     for folder in _folders():
         for name in _NAMES:
             if (folder / name).exists():
                 for builtins in folder.glob("libnvrtc-builtins.so*"):
-                    ctypes.CDLL(str(builtins))  # NVRTC loads it by name, and some releases not from their own folder
+                    ctypes.CDLL(str(builtins))  # NVRTC loads it by name, which some releases do not find beside them
                 return ctypes.CDLL(str(folder / name))
     for name in _NAMES:
         try:
@@ -165,7 +165,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _folders() -> list[Path]:
-    """The folder in which NVIDIA's wheels keep their libraries."""
+    """The library folders of NVIDIA's wheels."""
     found = util.find_spec("nvidia")
     places = list(found.submodule_search_locations or ()) if found else []
     return [folder for place in places for folder in sorted(Path(place).glob("*/lib"), reverse=True)]

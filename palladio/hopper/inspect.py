@@ -1,4 +1,4 @@
-"""The contents of a cubin: its instructions, by the disassembler of CUDA.
+"""The instructions of a cubin, by CUDA's disassembler.
 
 The disassembler comes with the CUDA toolkit, and with the Triton wheel. Only tools and tests use it.
 """
@@ -22,7 +22,7 @@ def disassembled(code: bytes) -> str:
     """The instructions of a cubin as text.
 
     Raises:
-        PalladioNotImplementedError: if there is no disassembler.
+        PalladioNotImplementedError: if no disassembler is installed.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)

@@ -1,4 +1,4 @@
-"""The kernels of a program: each call of one as the CUDA C++ that it becomes."""
+"""Lowering of each kernel call of a program to CUDA C++."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def lowered(eqn: Eqn) -> Lowered:
     """The kernel that an equation calls.
 
     Raises:
-        Refused: one that is not compiled for Hopper, with the reason.
+        Refused: the kernel is not compiled for Hopper.
     """
     if eqn.op is launch:
         return lower_launch(eqn.launch, eqn.programs, eqn.input_types)

@@ -1,1 +1,1 @@
-"""From a launch to the text of a kernel."""
+"""Lowering of a launch or grid to the text of a kernel."""

@@ -1,7 +1,7 @@
-"""Arrays whose elements change threads: through a piece of shared memory that each warpgroup has for this.
+"""Redistribution of elements among threads, through an exchange buffer in shared memory, one for each warpgroup.
 
-The elements are written there in row-major order, the warpgroup waits for itself, and each thread reads those that it
-is to hold. That serves every change of layout and every operation that only moves elements.
+The elements are written there in row-major order, the warpgroup synchronises, and each thread reads its elements of the
+result. This implements every change of layout and every operation that only moves elements.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ WARPS = 4
 
 
 def room(scope: Scope, size: int) -> str:
-    """The address of a piece of shared memory of this warpgroup, as a C expression; of each warp, where one runs alone.
+    """The address of the exchange buffer of this warpgroup, as a C expression; of the warp, where warps run alone.
 
-    What was in it before has been read.
+    Earlier reads of the buffer are complete.
     """
     size = math.ceil(size / ALIGNMENT) * ALIGNMENT
     groups, own = scope.runs
@@ -38,12 +38,12 @@ def room(scope: Scope, size: int) -> str:
 
 
 def put(scope: Scope, x: Array, layout: Layout) -> str:
-    """Write an array to the piece of shared memory, row-major; its address as the name of a C variable."""
+    """Write an array to the exchange buffer, row-major; returns its address as the name of a C variable."""
     return put_all(scope, [(x, layout)])[0]
 
 
 def put_all(scope: Scope, parts: Sequence[tuple[Array, Layout]]) -> list[str]:
-    """Write arrays one after the other, each row-major; their addresses as names of C variables."""
+    """Write arrays one after the other, each row-major; returns their addresses as names of C variables."""
     sizes = [math.ceil(math.prod(layout.shape) * x.dtype.itemsize / ALIGNMENT) * ALIGNMENT for x, layout in parts]
     start = room(scope, sum(sizes))
     bases = []
@@ -57,7 +57,7 @@ def put_all(scope: Scope, parts: Sequence[tuple[Array, Layout]]) -> list[str]:
 
 
 def write(scope: Scope, x: Array, layout: Layout, base: str) -> None:
-    """Every element is written by the first of the threads that hold it."""
+    """Write every element from the first of the threads that hold it."""
     tests = [test for test in (layout.guard("r", "thread"), layout.first_holder("thread")) if test]
     strides = row_major(layout.shape)
     place = added(*(times(layout.coordinate(n, "r", "thread"), stride) for n, stride in enumerate(strides)))
@@ -70,13 +70,13 @@ def write(scope: Scope, x: Array, layout: Layout, base: str) -> None:
 
 
 def get(scope: Scope, base: str, place: str, dtype: DType) -> str:
-    """The element at a place of what has been put, as a C expression."""
+    """The element at a row-major position of an array in the exchange buffer, as a C expression."""
     scope.sites.read.add(EXCHANGE)
     return from_memory(f"pal::load_shared<{memory_type(dtype)}>({added(base, times(place, dtype.itemsize))})", dtype)
 
 
 def through_shared(scope: Scope, x: Registers, layout: Layout) -> Registers:
-    """An array in another layout."""
+    """An array converted to another layout."""
 
     def same(index: Sequence[str]) -> list[str]:
         return list(index)
@@ -93,10 +93,10 @@ def moved(
     hint: str,
     inside: Callable[[Sequence[str]], str | None] = lambda index: None,
 ) -> Registers:
-    """An array whose element at an index is that of another one at the index that it comes from.
+    """A permutation or gather: the element at an index is the element of `x` at `origin(index)`.
 
     Args:
-        inside: whether there is such an element, as a C expression; elsewhere it is uninitialised.
+        inside: the predicate that this element exists, as a C expression; otherwise the result is uninitialised.
     """
     base = put(scope, x, source)
     strides = row_major(source.shape)

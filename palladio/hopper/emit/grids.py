@@ -1,7 +1,7 @@
-"""From a grid of blocks to the text of a kernel: what `pallas_call` becomes.
+"""Lowering of a grid of blocks, from `pallas_call`, to the text of a kernel.
 
-Each task of the grid's schedule is a block of one warpgroup; its steps are loops inside of it, in
-order. Blocks of arrays are windows of global memory, and stay there: an output that is revisited accumulates in place.
+Each task of the grid's schedule is a block of one warpgroup; its steps are loops inside the block, in
+order. Blocks of arrays are windows of global memory, without a copy: a revisited output accumulates in place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
         operands: the types of the call's operands.
 
     Raises:
-        Refused: what is not compiled for Hopper, with the reason.
+        Refused: the grid uses a feature that is not compiled for Hopper.
     """
     tasks = tuple(MeshAxis("", grid.sizes[axis], "grid") for axis in grid.scheduled.tasks)
     mesh = MeshShape("", tasks)
@@ -85,10 +85,10 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
 
 
 def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
-    """The indices along the axes of the grid: parts of the block's number, and those of loops.
+    """The indices along the axes of the grid: digits of the block's number for tasks, loop variables for steps.
 
     Args:
-        sizes: the parameters that are the sizes of axes known only at the call.
+        sizes: the parameters with the sizes of axes that are known only at the call.
     """
     found = {}
     tasks, steps = grid.scheduled.tasks, grid.scheduled.steps
@@ -115,7 +115,7 @@ def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStac
 
 
 def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -> None:
-    """The values of the references to scalars and blocks."""
+    """Bind the references to scalars and blocks."""
     variables = inputs.arrays
     aliased = {grid.scalars + source: grid.scalars + len(grid.inputs) + target for source, target in grid.aliases}
     indices = [scope.env[var] for var in inputs.indices]
@@ -142,7 +142,7 @@ def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]
 def _window(
     block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequence[object]
 ) -> tuple[Part, tuple[tuple[int, str], ...]]:
-    """The part of an array that is a block, where the grid is now, and the sizes of its bounded slices."""
+    """The block of an array at the current grid point, and the sizes of its bounded slices."""
     program = block.index_map
     scope.env.update(zip(program.inputs, given, strict=True))  # type: ignore[arg-type]
     scope.run(program)
@@ -167,15 +167,15 @@ def _window(
 
 
 def _count(text: str) -> str:
-    """A number of elements, which is not negative, as a C expression."""
+    """A number of elements, clamped at 0, as a C expression."""
     return text if text.isdecimal() else f"({text} > 0 ? {text} : 0)"
 
 
 def _listed(scope: Scope, atom: Var | Literal) -> str:
-    """The address of an array of positions in shared memory, where every thread finds those of its elements."""
+    """Write an array of positions to shared memory, for all threads to read; returns its address."""
     layout = layout_for(scope, atom)
     base = f"smem + {scope.kernel.plan.take(atom.type.size * atom.type.dtype.itemsize, exchange.ALIGNMENT)}"
-    scope.sync()  # the positions of the last step have been read
+    scope.sync()  # reads of the previous step's positions are complete
     exchange.write(scope, scope.array(atom, layout), layout, base)
     scope.sync()
     return base

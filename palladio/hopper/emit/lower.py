@@ -1,8 +1,8 @@
-"""From a launch to the text of a kernel.
+"""Lowering of a launch to the text of a kernel.
 
-The roles of the threads are found first; then what all of them do with the references, from which barriers get their
-units and buffers their layouts; then each role is written, one branch of the kernel each. The shared memory is given
-out meanwhile, and the kernel's head, which initialises the barriers, is written last.
+The steps: find the roles of the threads; collect the uses of references in all roles, which determine the arrival
+counts of barriers and the layouts of buffers; write each role as a branch of the kernel, which allocates shared memory;
+write the kernel's prologue, which initialises the barriers.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
         operands: the types of the launch's operands.
 
     Raises:
-        Refused: what is not compiled for Hopper, with the reason.
-        PalladioValueError: what no Hopper GPU can do.
+        Refused: the launch uses a feature that is not compiled for Hopper.
+        PalladioValueError: the launch exceeds a limit of Hopper GPUs.
     """
     if len(programs) != 1:
         raise Refused("programs on several meshes are not compiled for Hopper yet")
@@ -87,7 +87,7 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
 
 
 def arrays_of(role: str, types: Sequence[Type], first: int = 0) -> list[Array]:
-    """The arrays of a launch, its operands or outputs from a first one on."""
+    """The arrays of a launch: its operands or outputs, numbered from `first`."""
     return [Array(role, n, type.shape, type.dtype) for n, type in enumerate(types, first)]
 
 
@@ -144,7 +144,7 @@ def _argument(kernel: Kernel, var: Var, number: int) -> Global:
 
 
 def _sizes(kernel: Kernel) -> dict[int, str]:
-    """The parameters that are sizes of axes of the mesh, by axis."""
+    """The parameters with sizes of the mesh's axes, by axis."""
     unknown = [n for n, axis in enumerate(kernel.mesh.axes) if axis.size is None]
     return {axis: kernel.size(operand) for operand, axis in enumerate(unknown)}
 
@@ -171,11 +171,11 @@ def _indices(kernel: Kernel, scope: Scope) -> list[Scalar]:
 
 
 def digit(number: str, inner: Sequence[int | str], size: int | str, first: bool) -> str:
-    """The index along an axis, of the number of a block or thread, as a C expression.
+    """The index along an axis, extracted from the number of a block or thread, as a C expression.
 
     Args:
-        inner: the sizes of the axes that run faster, numbers or names.
-        first: it is the axis that runs slowest.
+        inner: the sizes of the faster axes, numbers or names.
+        first: this is the slowest axis.
     """
     known = math.prod(each for each in inner if isinstance(each, int))
     names = [each for each in inner if isinstance(each, str)]
@@ -219,7 +219,7 @@ def _has_elements(atom: Atom) -> bool:
 def kernel_text(
     name: str, kernel: Kernel, found: Sequence[Role], parts: Sequence[Scope], groups: int, cluster: int = 1
 ) -> str:
-    """The text of a kernel whose roles have been written."""
+    """The text of a kernel, from the text of its roles."""
     parameters = ",\n    ".join(_parameter(kernel, each) for each in kernel.parameters())
     bounds = f"PAL_BOUNDS({groups * WARPGROUP_THREADS})" + (f" PAL_CLUSTER({cluster})" if cluster > 1 else "")
     lines = [
@@ -267,7 +267,7 @@ def _parameter(kernel: Kernel, each: object) -> str:
 
 
 def _layout_of_memory(kernel: Kernel) -> list[str]:
-    """A comment: what lies where in shared memory."""
+    """A comment with the map of shared memory."""
     plan = kernel.plan
     rows = [
         f"//   {offset:6}  {name}: {'x'.join(map(str, layout.shape))} of {layout.itemsize} bytes"
@@ -279,7 +279,7 @@ def _layout_of_memory(kernel: Kernel) -> list[str]:
 
 
 def _initialised(kernel: Kernel, cluster: int) -> list[str]:
-    """The barriers get their counts, and every thread sees them."""
+    """Initialise the barriers and make them visible to all threads."""
     barriers = kernel.plan.barriers
     if not barriers and cluster == 1:
         return []
@@ -316,7 +316,7 @@ def _branch(role: Role, scope: Scope, last: bool, first: bool, groups: int) -> l
 
 
 def _changes(scope: Scope, groups: int) -> bool:
-    """True if a role sets its registers to another number than it begins with, in the direction that it says."""
+    """True if a role's register count differs from that at launch, in the direction that it requests."""
     begins = H100_SXM.registers_at_launch(groups)
     count, action = scope.registers or (begins, "")
     return count > begins if action == "increase" else count < begins

@@ -21,14 +21,14 @@ SHARED_BYTES = H100_SXM.shared_bytes
 HARDWARE_BARRIERS = H100_SXM.named_barriers
 BARRIER_BYTES = H100_SXM.barrier_bytes
 MOST_BARRIERS = 32
-"""Barriers of one array, whose phases are the bits of one register."""
+"""The most barriers of one array: their phases are the bits of one register."""
 
 WARPGROUP_THREADS = 128
 
 
 @dataclass(frozen=True)
 class Initialised:
-    """Barriers that the kernel begins with: where, how many, and the arrivals of each phase."""
+    """Barriers that the prologue initialises: their offset, number, and arrivals of each phase."""
 
     offset: int
     number: int
@@ -38,12 +38,12 @@ class Initialised:
 
 @dataclass
 class Plan:
-    """Shared memory as it is given out.
+    """The shared memory allocated so far.
 
     Fields:
         warpgroups: of a block.
-        blocks: how many blocks a cluster has along each of its axes.
-        bytes: how much is taken.
+        blocks: the number of blocks of a cluster along each of its axes.
+        bytes: the allocated bytes.
     """
 
     warpgroups: int
@@ -55,16 +55,16 @@ class Plan:
     named: int = 0
 
     def take(self, size: int, alignment: int) -> int:
-        """Some bytes, from a multiple of the alignment on."""
+        """Allocate aligned bytes; returns their offset."""
         offset = math.ceil(self.bytes / alignment) * alignment
         self.bytes = offset + size
         return offset
 
     def buffer(self, var: Var, use: Use, copies: int = 1) -> tuple[int, SharedLayout]:
-        """The offset and layout of a buffer; one for each of a number of threads.
+        """The offset and layout of a buffer; `copies` of it, one for each thread, are adjacent.
 
         Raises:
-            Refused: a layout that the uses of the buffer do not have in common.
+            Refused: the uses of the buffer need different layouts.
         """
         if var not in self.placed:
             layout = layout_of(var.type, use)
@@ -74,7 +74,7 @@ class Plan:
         return self.placed[var]
 
     def barrier(self, var: Var, use: Use, copies: int = 1) -> int:
-        """The offset of barriers; an array of them for each of a number of threads."""
+        """The offset of an array of barriers; `copies` of it, one for each thread, are adjacent."""
         if var not in self.placed:
             number = max(1, var.type.size)
             if number > MOST_BARRIERS:
@@ -88,10 +88,10 @@ class Plan:
         return self.placed[var][0]
 
     def named_barriers(self, var: Var, location: Location | None = None) -> int:
-        """The number of the first of an array of the hardware's barriers.
+        """The number of the first of an array of hardware barriers.
 
         Raises:
-            PalladioValueError: more than the hardware has.
+            PalladioValueError: there are more of them than the hardware has.
         """
         if var not in self.placed:
             number = max(1, var.type.size)
@@ -109,10 +109,10 @@ class Plan:
         return self.placed[var][0]
 
     def check(self) -> None:
-        """Refuse what does not fit.
+        """Refuse buffers that do not fit.
 
         Raises:
-            PalladioValueError: more shared memory than a block may have.
+            PalladioValueError: they exceed the shared memory of a block.
         """
         if self.bytes > SHARED_BYTES:
             listed = ", ".join(f"{name} {layout.bytes}" for name, _, layout in self.buffers)
@@ -125,10 +125,10 @@ class Plan:
 
 
 def layout_of(type: RefType, use: Use) -> SharedLayout:
-    """The layout of a buffer in shared memory: swizzled where the hardware reads or fills matrices, else row-major.
+    """The layout of a buffer in shared memory: swizzled for wgmma operands and TMA copies of matrices, else row-major.
 
     Raises:
-        PalladioValueError: a swizzle that the kernel asks for and that its columns do not have.
+        PalladioValueError: the kernel requests a swizzle that does not divide the buffer's rows.
     """
     plain = SharedLayout(type.shape, type.dtype.itemsize)
     asked = type.attribute(SwizzleTransform)
@@ -160,13 +160,13 @@ def layout_of(type: RefType, use: Use) -> SharedLayout:
 
 
 def registers_fit(counts: Sequence[tuple[tuple[int, ...], int | None]], warpgroups: int) -> None:
-    """Refuse registers that a block does not have: it keeps those that it begins with, and its warpgroups share them.
+    """Refuse register counts over the block's pool, which is fixed at launch and shared by its warpgroups.
 
     Args:
-        counts: for each role its warpgroups, and what they ask for, if they do.
+        counts: for each role its warpgroups, and the count that they request, if any.
 
     Raises:
-        PalladioValueError: more for all warpgroups together than they begin with.
+        PalladioValueError: the counts of all warpgroups exceed the pool.
     """
     begins = H100_SXM.registers_at_launch(warpgroups)
     total = sum(len(groups) * (count or begins) for groups, count in counts)

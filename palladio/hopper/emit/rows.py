@@ -1,7 +1,7 @@
-"""Copies of rows that an array of indices names: the threads start them, in pieces of 16 bytes (cp.async).
+"""Row gathers by an array of indices, which the threads issue in pieces of 16 bytes (cp.async).
 
-The copy engine of Hopper takes boxes only. Pieces that threads copy are ordinary writes to shared memory: who waits for
-them at a barrier orders them before the tensor cores by a fence of its own (PTX ISA, "Async proxy").
+Hopper's TMA copies boxes only. Pieces that threads copy are ordinary writes to shared memory: a thread that waits for
+them at a barrier issues a proxy fence before the tensor cores read them (PTX ISA, "Async proxy").
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from palladio.types.transforms import Operand
 from palladio.types.views import View
 
 PIECE = 16
-"""Bytes that a thread copies at a time."""
+"""Bytes of one cp.async."""
 
 FEWEST = registers.THREADS // registers.LANES
-"""Pieces of a row, at least: the rows that 128 threads copy at a time are then held by the lanes of a warp."""
+"""The fewest pieces of a row: then the lanes of a warp hold the indices of all rows that 128 threads copy together."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Rows:
     """The indices of rows.
 
     Fields:
-        indices: the array of them.
-        axis: of the array that they are along.
-        along: the axis of what is selected that they give.
-        part: the selection, as if all indices were 0.
+        indices: an array of integers.
+        axis: the axis of the array that they index.
+        along: the axis of the selection that they produce.
+        part: the selection with all indices 0.
     """
 
     indices: Atom
@@ -48,7 +48,7 @@ class Rows:
     part: Part
 
     def looked_up(self, scope: Scope) -> Part:
-        """The selection with its indices in shared memory, where each thread can look up each of them."""
+        """The selection with its indices in shared memory, where every thread can read all of them."""
         layout = registers.warp(self.indices.type.shape)
         address = exchange.put(scope, scope.materialised(self.indices, layout, "rows"), layout)
         size = self.part.sizes[self.along]
@@ -56,7 +56,7 @@ class Rows:
         return replace(self.part, axes=axes, listed=((self.axis, address),))
 
     def at(self, index: str) -> Part:
-        """The selection if all indices are one."""
+        """The selection with all indices replaced by one."""
         return replace(self.part, starts=_with(self.part.starts, self.axis, Start(index, 1)))
 
 
@@ -64,7 +64,7 @@ def rows_of(scope: Scope, where: Global, found: Sequence[View], indices: Sequenc
     """The rows of an array that its views select by an array of indices.
 
     Raises:
-        Refused: several arrays of indices, or one into a part of the array.
+        Refused: there are several arrays of indices, or the indexed array is a part of another.
     """
     view = found[0]
     listed = [position for position in view.operands if indices[position].type.shape]
@@ -89,9 +89,9 @@ def rows_of(scope: Scope, where: Global, found: Sequence[View], indices: Sequenc
 
 
 def in_pieces(scope: Scope, array: Global, rows: Rows, buffer: Shared, inner: Part) -> list[str] | None:
-    """The statements that start to copy rows in pieces; None for rows that are not made of whole ones.
+    """The statements that issue the copies of rows in pieces; None if the rows or the layouts do not allow pieces.
 
-    Neighbouring threads copy neighbouring pieces of a row. The warp has the indices in its lanes.
+    Neighbouring threads copy neighbouring pieces of a row. The lanes of a warp hold the indices.
     """
     layout, part, itemsize = buffer.layout, rows.part, buffer.layout.itemsize
     each = PIECE // itemsize

@@ -25,7 +25,7 @@ REGISTER_TYPES = {
 }
 MEMORY_TYPES = {"bool": "u8", "f16": "u16", "bf16": "u16", "f8e4m3fn": "u8", "f8e5m2": "u8", "f32": "float"}
 NARROW = {"f16": "f16", "bf16": "bf16", "f8e4m3fn": "e4m3", "f8e5m2": "e5m2"}
-"""Floats that are held as float32, by the names of their conversions."""
+"""Floats that registers hold as float32, and the names of their conversions."""
 
 
 def register_type(dtype: DType) -> str:
@@ -59,7 +59,7 @@ def to_memory(text: str, dtype: DType) -> str:
 
 
 def rounded(text: str, dtype: DType) -> str:
-    """A float32 that was computed for a narrower dtype, as that dtype has it."""
+    """A float32 rounded to a narrower dtype, as a float32 again."""
     name = narrow(dtype)
     return f"pal::float_{name}(pal::bits_{name}({text}))" if name else text
 
@@ -92,8 +92,8 @@ class Scalar:
 
     Fields:
         text: a C expression without effects, a name or a constant.
-        factor: what is known to divide it.
-        truth: the condition of which it is the number, as a C expression.
+        factor: a known divisor of the number.
+        truth: if the number is a converted condition, that condition as a C expression.
     """
 
     text: str
@@ -110,5 +110,5 @@ class Scalar:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of a scalar."""
+        """The shape of a scalar."""
         return ()

@@ -1,4 +1,4 @@
-"""One role of a kernel while its text is written: what each variable is, and what rules may ask and say."""
+"""Code generation state of a kernel and of each role: the values of variables, and the interface of the rules."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from palladio.types.types import ANY, BARRIER, GMEM, SCALAR, SEMAPHORE, SMEM, VM
 from palladio.types.views import Guard, View, along
 
 BUFFERS = (SMEM, VMEM, SCALAR, ANY)
-"""The memories whose allocations lie in shared memory."""
+"""The memory spaces whose allocations are in shared memory."""
 
 Rule = Callable[..., Sequence[Entry] | None]
-"""A rule writes one equation: `(scope, eqn) -> what its outputs are`."""
+"""A rule writes one equation: `(scope, eqn) -> values of its outputs`."""
 
 
 @dataclass
@@ -59,14 +59,14 @@ class Kernel:
     Fields:
         mesh: the axes of its threads.
         plan: its shared memory.
-        uses: what happens to each reference.
-        arrays: the arrays that it has to do with.
+        uses: the uses of each reference.
+        arrays: its operands, outputs and workspaces.
         maps: its tensor maps, each with the name of its parameter.
-        pointers: the arrays whose addresses it takes, by number, each with the name of its parameter.
-        products: the instructions of the tensor cores that it uses.
+        pointers: the arrays whose addresses are parameters, by number, each with the name of its parameter.
+        products: the wgmma instructions that it uses.
         names: of its parameters.
-        numbers: its parameters that are numbers, by name.
-        workspaces: the memory of the launch alone, by allocation: its number among the arrays.
+        numbers: its scalar parameters, by name.
+        workspaces: the launch's private memory: the number among the arrays of each allocation.
     """
 
     mesh: MeshShape
@@ -103,19 +103,19 @@ class Kernel:
         return self.pointers[number]
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Those of the kernel, in order."""
+        """The parameters of the kernel, in order."""
         maps = [MapParameter(name, spec) for spec, name in sorted(self.maps.items(), key=lambda each: each[0].array)]
         pointers = (ArrayParameter(name, number) for number, name in sorted(self.pointers.items()))
         return (*maps, *pointers, *self.numbers.values())
 
     def size(self, operand: int) -> str:
-        """The name of the parameter that is the size of an axis, an operand of the launch."""
+        """The name of the parameter for the size of an axis, which is an operand of the launch."""
         name = f"size{operand}"
         self.numbers[name] = ScalarParameter(name, operand, dtypes.INT32)
         return name
 
     def workspace(self, var: Var, shape: tuple[int, ...], dtype: DType, zeroed: bool) -> int:
-        """Memory of the launch alone, for an allocation that all blocks share: its number among the arrays."""
+        """Private memory of the launch for an allocation that all blocks share: its number among the arrays."""
         if var not in self.workspaces:
             position = len(self.workspaces)
             self.workspaces[var] = len(self.arrays)
@@ -123,23 +123,23 @@ class Kernel:
         return self.workspaces[var]
 
     def axis(self, kind: str) -> dict[str, int]:
-        """The axes of the mesh of a kind, with their sizes."""
+        """The axes of one kind of the mesh, with their sizes."""
         return {axis.name or str(n): axis.size or 1 for n, axis in enumerate(self.mesh.axes) if axis.kind == kind}
 
 
 class Scope:
-    """One role.
+    """The state of one role.
 
     Fields:
         threads: the warpgroups that run it.
-        one_warp: whether only the first warp of each does.
-        env: what each variable is.
-        flight: accumulators of the products in flight, the oldest first; `before` says whether there may be older ones.
-        in_range: results of arithmetic that cannot leave their dtype.
-        ranges: of integers that equations take.
-        replaced: accumulators that hold nothing yet: their first product does not add to them.
-        warps: whether each warp runs the program for itself, as a thread of its own.
-        waits: the barriers that are waited at, each with `warps` of who waits.
+        one_warp: True if only the first warp of each warpgroup runs it.
+        env: the values of variables.
+        flight: accumulators of the products in flight, the oldest first; `before` is True if there may be older ones.
+        in_range: results of arithmetic that cannot overflow their dtype.
+        ranges: the ranges of integer inputs of equations.
+        replaced: accumulators without a value yet: their first product does not add to them.
+        warps: True while each warp runs the program as a separate thread.
+        waits: the barriers with a wait, each with the value of `warps` at the wait.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class Scope:
         return Scalar.of(atom) if isinstance(atom, Literal) else self.env[atom]
 
     def scalar(self, atom: Atom) -> Scalar:
-        """The value of an atom that is one number."""
+        """The value of a scalar atom."""
         found = self.entry(atom)
         if isinstance(found, Scalar):
             return found
@@ -211,7 +211,7 @@ class Scope:
         return self.scalar(atom).text
 
     def bind(self, variables: Sequence[Var], atoms: Sequence[Atom]) -> None:
-        """Pass atoms into a program."""
+        """Bind the inputs of a program to atoms."""
         for var, atom in zip(variables, atoms, strict=True):
             self.env[var] = self.entry(atom)
 
@@ -220,13 +220,13 @@ class Scope:
         return self.w.fresh(var.hint, otherwise)
 
     def number(self, var: Var, text: str, factor: int = 1, truth: str | None = None) -> Scalar:
-        """Compute a number once."""
+        """Compute a number into a constant."""
         dtype = var.type.dtype
         name = self.name(var, "is" if dtype.kind == "b" else "i" if dtype.kind in "iu" else "x")
         self.w.compute(f"const {register_type(dtype)} {name} = {text};")
         return Scalar(name, dtype, factor, truth or (name if dtype.kind == "b" else None))
 
-    # Where a thread is.
+    # The position of a thread.
 
     @property
     def thread(self) -> str:
@@ -251,18 +251,18 @@ class Scope:
 
     @property
     def runs(self) -> tuple[int, str]:
-        """The number of threads that run the program at once, and the number of this one among them, a C expression."""
+        """The number of threads that run the program concurrently, and this one's number as a C expression."""
         if not self.warps:
             return len(self.threads), self.group_in_role
         return 4 * len(self.threads), added(times(self.group_in_role, 4), "warp")
 
     def note_wait(self, root: Any) -> None:
-        """Refuse barriers at which both a warpgroup and its warps wait: their phases would have to be counted."""
+        """Refuse barriers at which both a warpgroup and its warps wait: each would need its own phase counts."""
         if self.waits.setdefault(root, self.warps) != self.warps:
             raise Refused("a barrier where both a warpgroup and its single warps wait is not compiled for Hopper yet")
 
     def sync(self) -> None:
-        """The threads of the warpgroup wait for each other; all their accesses so far are in order then."""
+        """Synchronise the warpgroup, or the only warp; this orders all its earlier accesses."""
         if self.one_warp:
             self.w.line("pal::sync_warp();")
         else:
@@ -270,7 +270,7 @@ class Scope:
         self.sites = Sites()
 
     def agreed(self, condition: str) -> str:
-        """True if a condition holds in all threads of the warpgroup, which wait for each other, as a C expression."""
+        """True if a condition holds in all threads of the warpgroup, which synchronise, as a C expression."""
         self.w.flush()
         self.sites = Sites()
         if self.one_warp:
@@ -279,7 +279,7 @@ class Scope:
 
     @property
     def barrier(self) -> str:
-        """The number of the hardware's barrier of the warpgroup, as a C expression."""
+        """The number of the warpgroup's hardware barrier, as a C expression."""
         return str(1 + self.threads[0]) if len(self.threads) == 1 else "1 + warpgroup"
 
     def before_read(self, root: Any) -> None:
@@ -329,12 +329,12 @@ class Scope:
         return Barriers(f"smem + {offset}", type, use.unit, name, var, tuple(axes), clustered, of_rows)
 
     def place_semaphores(self, var: Var) -> Reference:
-        """Counters that all blocks share, zero when the kernel begins."""
+        """Counters that all blocks share, zero at the start of the kernel."""
         number = self.kernel.workspace(var, (max(1, var.type.size),), dtypes.INT32, zeroed=True)
         return Semaphores(self.kernel.pointer(number, var.hint or "semaphores"), var.type)
 
     def place_of_each(self, var: Var) -> Reference:
-        """The allocation of a reference of which each thread of the role has its own."""
+        """The allocation of a reference that is private to each thread of the role."""
         type, count = var.type, len(self.threads)
         if type.space in BUFFERS:
             offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), count)
@@ -353,24 +353,24 @@ class Scope:
         return self.through(window or whole(type.shape), type.dtype, stack, indices)
 
     def through(self, part: Part, dtype: DType, stack: Sequence[Transform], indices: Sequence[Atom]) -> Part:
-        """The part that a stack of transforms selects of a part of elements of a dtype."""
+        """The part that a stack of transforms selects from a part with elements of a dtype."""
 
         return part.through(dtype, stack, [atom.type.shape for atom in indices], self.index_of(indices))
 
     def limits(self, view: View, indices: Sequence[Atom]) -> tuple[Limit, ...]:
-        """The guards of a view, without those that hold in this role."""
+        """The guards of a view, without those that are known to hold in this role."""
         scalar = self.index_of(indices)
         open_guards = [guard for guard in view.guards if not self.holds(guard, view.sizes, indices)]
         return limits(open_guards, lambda row: first_of(row, scalar))
 
     def sizes_left(self, where: Global, found: Sequence[View], indices: Sequence[Atom]) -> tuple[Limit, ...]:
-        """The ends of a block that may have fewer elements than its shape says, for views of it."""
+        """The limits of a block with bounded slices, which may be shorter than its shape, for views of it."""
         scalar, rank = self.index_of(indices), len(where.window.axes) if where.window else 0
         rows = found[0].coordinates if found else [along(axis, rank) for axis in range(rank)]
         return tuple(Limit(first_of(rows[axis], scalar), rows[axis].strides, extent) for axis, extent in where.sizes)
 
     def holds(self, guard: Guard, sizes: Sequence[int], indices: Sequence[Atom]) -> bool:
-        """True if no element of a selection can be outside, by the ranges of the indices."""
+        """True if the ranges of the indices prove that all elements of a selection are inside."""
         low = high = guard.coordinate.start
         for position, factor in guard.coordinate.operands:
             found = range_of(indices[position], self.ranges)
@@ -392,7 +392,7 @@ class Scope:
         return scalar
 
     def rank(self, peer: Sequence[tuple[str, Start]]) -> str:
-        """The rank of a block of the cluster, its index given along some axes; along the others it is this block's."""
+        """The rank of a peer block in the cluster: its index is given along some axes, and this block's along others."""
         sizes, given = self.kernel.axis("cluster"), dict(peer)
         terms, weight = [], 1
         for name in reversed(list(sizes)):
@@ -404,7 +404,7 @@ class Scope:
     # Arrays.
 
     def layout(self, var: Var) -> Layout:
-        """The layout that an array is to have."""
+        """The inferred layout of an array."""
         return self.layouts.of(var)
 
     def declare(self, hint: str, layout: Layout, dtype: DType, exact: bool = True) -> Registers:
@@ -414,12 +414,12 @@ class Scope:
         return Registers(name, layout, dtype, exact)
 
     def fill(self, target: Registers, text: Callable[[str], str]) -> Registers:
-        """Compute every register, `text` of its number."""
+        """Compute every register: `text` gives its value, from its number."""
         self.w.line(f"PAL_UNROLL for (int r = 0; r < {target.layout.count}; ++r) {target.name}[r] = {text('r')};")
         return target
 
     def array(self, atom: Atom, layout: Layout) -> Array:
-        """An array in a layout: as it is, if it is in that one or in any, else converted."""
+        """An array in a layout, converted if it has another one."""
         found = self.entry(atom)
         if isinstance(found, Scalar):
             return Splat(found.text, layout.shape, found.dtype)
@@ -428,11 +428,11 @@ class Scope:
         return found
 
     def converted(self, x: Registers, layout: Layout) -> Registers:
-        """An array in another layout."""
+        """An array converted to another layout."""
         return self.exchange(self, x, layout)
 
     def element(self, x: Array, register: str, layout: Layout) -> str:
-        """An element of an array that is in a layout, or in any."""
+        """An element of an array in a layout."""
         if isinstance(x, Splat):
             return x.text
         if isinstance(x, Computed):
@@ -440,11 +440,11 @@ class Scope:
         return x.at(register)
 
     def stored(self, x: Array, register: str, layout: Layout) -> str:
-        """An element for who rounds it to its dtype."""
+        """An element for a store that rounds it: registers are read without rounding to the dtype."""
         return f"{x.name}[{register}]" if isinstance(x, Registers) else self.element(x, register, layout)
 
     def materialised(self, atom: Atom, layout: Layout, hint: str = "v") -> Registers:
-        """An array in registers of its own."""
+        """An array in registers."""
         found = self.array(atom, layout)
         if isinstance(found, Registers):
             return found
@@ -454,7 +454,7 @@ class Scope:
     # The tensor cores.
 
     def landed(self, pending: int) -> list[str]:
-        """The accumulators that no product is in flight for when at most `pending` are; these are so from now on."""
+        """The accumulators that are complete when at most `pending` products are in flight; updates `flight`."""
         if pending and len(self.flight) < pending and self.before:
             return []
         busy = self.flight[len(self.flight) - pending :] if pending else []
@@ -464,14 +464,14 @@ class Scope:
         return done
 
     def wait_products(self, pending: int) -> None:
-        """Wait until at most a number of products are in flight, and do not read their accumulators before."""
+        """Wait until at most `pending` products are in flight, and order reads of their accumulators after the wait."""
         self.w.line(f"pal::wgmma_wait<{pending}>();")
         for name in self.landed(pending):
             self.w.line(f"{self.accumulators[name]}")
 
 
 def _used(program: Program) -> Iterator[Atom]:
-    """The variables that some equation takes, or that a program gives."""
+    """The inputs of equations, and the outputs of programs."""
     yield from program.outputs
     for eqn in program.eqns:
         yield from eqn.inputs

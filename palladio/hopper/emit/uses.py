@@ -1,4 +1,4 @@
-"""The uses of a launch's references: who arrives at its barriers, which buffers the hardware reads and fills."""
+"""The uses of a launch's references: arrivals at its barriers, and the buffers of products and copies."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from palladio.types.types import ArrayType, RefType
 
 COPY = "copy"
 ROWS = "rows"
-"""Copies of rows by an array of indices, which the threads make: ordinary writes to shared memory."""
+"""Row gathers by an array of indices, which threads copy: ordinary writes to shared memory."""
 
 THREAD = "thread"
 WARPS = 4
-"""Warps of a thread of the launch, a warpgroup: each arrives for itself where threads arrive at a barrier."""
+"""Warps of a warpgroup: where threads arrive at a barrier, each warp arrives separately."""
 
 
 @dataclass
 class Use:
-    """The uses of one reference, wherever it is passed.
+    """The uses of one reference, in all programs to which it is passed.
 
     Fields:
-        arrivals: whether copies, among them those of rows, or threads arrive at it, if it is a barrier.
-        products: where the tensor cores read it.
-        copies: where boxes are copied into it or out of it.
-        accesses: where threads load from it or store to it.
-        written: whether anything writes to it.
-        remote: whether threads of other blocks arrive at it by themselves, if it is a barrier.
+        arrivals: of a barrier: COPY, ROWS and THREAD, if copies, row gathers or threads arrive.
+        products: the locations of products that read it.
+        copies: the locations of TMA copies into it or out of it.
+        accesses: the locations of loads and stores by threads.
+        written: True if anything writes to it.
+        remote: of a barrier: True if threads of other blocks arrive.
     """
 
     arrivals: set[str] = field(default_factory=set)
@@ -45,19 +45,19 @@ class Use:
 
     @property
     def unit(self) -> int:
-        """The number of times that a barrier counts one arrival: one where only copies arrive, else one a warp.
+        """The hardware arrivals of one arrival: 1 if only copies arrive, else one for each warp.
 
-        A copy arrives from one thread, which counts as often there.
+        One thread arrives for a copy, as many times.
         """
         return WARPS if THREAD in self.arrivals else 1
 
 
 Roots = Mapping[Var, Var]
-"""The allocation of a reference inside of a program."""
+"""The allocation of each reference in a program."""
 
 
 def uses(programs: Iterable[Program]) -> dict[Var, Use]:
-    """The uses of each reference by some programs that share their inputs and allocations, by its allocation."""
+    """The uses of each allocation by programs that share their inputs and allocations."""
     found: dict[Var, Use] = {}
     for program in programs:
         _visit(program, {}, found)
@@ -83,17 +83,17 @@ def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
 
 
 def is_of_rows(eqn: Eqn) -> bool:
-    """True for a copy with an array of indices: of rows that lie anywhere."""
+    """True for a copy with an array of indices: a gather of rows."""
     return any(atom.type.shape for atom in eqn.inputs[eqn.op.index_start :])
 
 
 def _is_of_a_peer(eqn: Eqn, position: int) -> bool:
-    """True if an equation reaches the reference of another block of the cluster."""
+    """True if an equation accesses the reference of another block of the cluster."""
     return any(isinstance(transform, Peer) for transform in eqn.op.stacks(eqn.transforms)[position])
 
 
 def passed(eqn: Eqn, inner: Program) -> Iterator[tuple[Var, Atom]]:
-    """The references among the inputs of a sub-program, with those that are passed in."""
+    """The references among the inputs of a sub-program, each with its argument."""
     outer: Sequence[Atom] = eqn.inputs
     own: Sequence[Var] = inner.inputs
     if eqn.op is loop:
@@ -109,7 +109,7 @@ def passed(eqn: Eqn, inner: Program) -> Iterator[tuple[Var, Atom]]:
 
 
 Say = Callable[[Use, Location | None], None]
-"""Notes one use of a reference."""
+"""Records one use of a reference."""
 
 
 def _arrives(kind: str) -> Say:
@@ -135,11 +135,11 @@ _SAID: dict[Op, dict[str, Say]] = {
     barrier.barrier_arrive: {"barrier": _THREAD},
     wgmma.wgmma: {"a": _PRODUCT, "b": _PRODUCT},
 }
-"""The uses of operands by name; other operations load from the references that they reach into, or store there."""
+"""The uses of operands by name; other operations load from the references that they index, or store to them."""
 
 
 def _said(eqn: Eqn) -> Iterator[tuple[int, Say]]:
-    """The uses that an equation makes of its operands, by their positions."""
+    """An equation's uses of its operands, by position."""
     listed = _SAID.get(eqn.op)
     if listed is None:
         yield from ((position, _ACCESS) for position in range(eqn.op.ref_count if eqn.op.index_start else 0))

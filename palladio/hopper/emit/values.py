@@ -15,12 +15,12 @@ from palladio.types.dtypes import DType
 from palladio.types.types import RefType
 
 EXCHANGE = "the exchange"
-"""The identity of the memory through which elements change threads, where accesses are kept in order."""
+"""The identity of the exchange buffer, for the ordering of accesses."""
 
 
 @dataclass(frozen=True)
 class Splat:
-    """An array whose elements are all one number."""
+    """An array with all elements equal."""
 
     text: str
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class Registers:
 
     Fields:
         name: of the C array of registers.
-        exact: whether elements of a narrow dtype have been rounded to it; if not, what takes them does so.
+        exact: False if elements of a narrow dtype are not rounded to it yet; then `at` rounds them.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Registers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
+        """The shape of the array."""
         return self.layout.shape
 
     def at(self, register: str) -> str:
@@ -54,7 +54,7 @@ class Registers:
 
 @dataclass(frozen=True)
 class Computed:
-    """An array whose elements follow from their places: `at(register, thread)` in any layout."""
+    """An array whose elements are a function of their indices: `at(layout, register, thread)` in any layout."""
 
     at: Callable[[Layout, str, str], str]
     shape: tuple[int, ...]
@@ -66,7 +66,7 @@ Array = Splat | Registers | Computed
 
 @dataclass(frozen=True)
 class Accumulator:
-    """An accumulator of the tensor cores: `rows / 64` C arrays of registers in one."""
+    """An accumulator of the tensor cores: a C array with the registers of `rows / 64` tiles."""
 
     name: str
     type: RefType
@@ -83,7 +83,7 @@ class Accumulator:
 
     @property
     def tile(self) -> int:
-        """Registers that 64 rows take."""
+        """Registers of a tile of 64 rows."""
         return self.type.shape[1] // 2 // self.each
 
 
@@ -93,8 +93,8 @@ class Shared:
 
     Fields:
         base: its address, as a C expression.
-        layout: how it lies there.
-        root: what it is known by where accesses to one buffer are kept in order.
+        layout: its layout there.
+        root: its identity, for the ordering of accesses.
     """
 
     base: str
@@ -109,10 +109,10 @@ class Global:
     """An array in global memory.
 
     Fields:
-        number: which one, among the arrays of the launch.
-        constant: whether it is not written while the kernel runs.
-        root: what it is known by where accesses to one buffer are kept in order.
-        window: the part of it that the reference is to, where it is a block.
+        number: its number among the arrays of the launch.
+        constant: True if the kernel does not write it.
+        root: its identity, for the ordering of accesses.
+        window: the part that the reference selects, if it is a block.
         sizes: axes of the window that may end early, each with the number of its elements as a C expression.
     """
 
@@ -131,13 +131,12 @@ class Barriers:
 
     Fields:
         base: the address of the first one, as a C expression; each takes 8 bytes.
-        unit: how often the barrier counts one arrival of a thread of the launch: 4, once for each warp, or 1, where
-            only copies arrive.
-        phases: the C variable whose bit n is the parity of the phase of barrier n that is waited for next.
-        root: what they are known by where waits and the copies that arrive are kept in order.
-        cluster_axes: those along which an arrival counts in other blocks too.
-        clustered: whether threads of other blocks arrive.
-        of_rows: whether rows arrive that threads have copied, as ordinary writes.
+        unit: hardware arrivals of one arrival: 4, one for each warp of a thread, or 1, where only copies arrive.
+        phases: the C variable whose bit n is the phase parity of the next wait at barrier n.
+        root: their identity, for the ordering of waits and arriving copies.
+        cluster_axes: the axes along which an arrival counts in other blocks too.
+        clustered: True if threads of other blocks arrive.
+        of_rows: True if row gathers arrive, which are ordinary writes by threads.
     """
 
     base: str
@@ -152,7 +151,7 @@ class Barriers:
 
 @dataclass(frozen=True)
 class NamedBarriers:
-    """Named barriers of the hardware, from a number on, and the threads that come to each."""
+    """Named hardware barriers, numbered from `first`, and the number of threads that arrive at each."""
 
     first: int
     threads: int
@@ -173,7 +172,7 @@ Entry = Scalar | Array | Reference
 
 @dataclass
 class Sites:
-    """Which accesses to a buffer have not been ordered by a barrier of the warpgroup yet."""
+    """The buffers with reads and writes since the last synchronisation of the warpgroup."""
 
     read: set[Any] = field(default_factory=set)
     written: set[Any] = field(default_factory=set)

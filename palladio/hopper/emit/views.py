@@ -1,4 +1,4 @@
-"""The part of a buffer that an access reaches: a view (`palladio.types.views`) with its positions as C expressions."""
+"""The part of a buffer that an access selects: a view (`palladio.types.views`) with its positions as C expressions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palladio.types.views import Coordinate, Guard, View
 INFINITE = 1 << 30
 
 CAST_VALUES = "load it, and cast the values: lax.bitcast_convert_type(ref[...], dtype)"
-"""Instead of a reference whose bits are seen as another dtype."""
+"""The alternative to a bitcast of a reference."""
 
 Scalars = Callable[[Operand], Scalar | None]
 """The index operand of an equation at a position; None for an array of indices."""
@@ -26,7 +26,7 @@ Scalars = Callable[[Operand], Scalar | None]
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a box along an axis: a C expression, and a number that is known to divide it."""
+    """The start of a box along an axis: a C expression, and a known divisor of it."""
 
     text: str
     factor: int
@@ -38,7 +38,7 @@ class Start:
 
     @property
     def constant(self) -> int | None:
-        """The number, where it is one."""
+        """The number, if it is a constant."""
         return int(self.text) if self.text.isdecimal() else None
 
     def plus(self, other: Start) -> Start:
@@ -62,9 +62,9 @@ STARTS = _Starts()
 
 @dataclass(frozen=True)
 class Along:
-    """One axis of what is selected: which axis of the buffer it runs along, and how far each step goes.
+    """One axis of a selection: the axis of the buffer, the stride along it, and the size.
 
-    `axis` is None for an axis of one element that belongs to none.
+    `axis` is None for an axis of one element without an axis of the buffer.
     """
 
     axis: int | None
@@ -78,11 +78,11 @@ class Part:
 
     Fields:
         shape: of the buffer.
-        starts: where the box begins along each axis of the buffer.
-        axes: those of what is selected.
-        peer: the blocks of the cluster whose buffer it is: cluster axis and index.
-        listed: axes of the buffer whose positions are looked up, each with the address of an i32 array in shared
-            memory as a C expression; starts and steps along them are in that array.
+        starts: the start of the box along each axis of the buffer.
+        axes: the axes of the selection.
+        peer: the blocks of the cluster that own the buffer: cluster axis and index.
+        listed: axes of the buffer with positions from an array, each with the address of this i32 array in shared
+        memory as a C expression; starts and strides along them are positions in that array.
     """
 
     shape: Shape
@@ -93,11 +93,11 @@ class Part:
 
     @property
     def sizes(self) -> Shape:
-        """The shape of what is selected."""
+        """The shape of the selection."""
         return tuple(axis.size for axis in self.axes)
 
     def place(self, indices: Sequence[str]) -> list[str]:
-        """The indices in the buffer of an element of what is selected, as C expressions."""
+        """The indices in the buffer of an element of the selection, as C expressions."""
         found = [start.text for start in self.starts]
         for index, along in zip(indices, self.axes, strict=True):
             if along.axis is not None and index != "0":
@@ -120,23 +120,23 @@ class Part:
         return tuple(sizes)
 
     def within(self, axis: int) -> bool:
-        """True if it is known to lie inside of the buffer along an axis."""
+        """True if the box is known to be inside the buffer along an axis."""
         first = None if axis in dict(self.listed) else self.starts[axis].constant
         reach = sum((along.size - 1) * along.stride for along in self.axes if along.axis == axis)
         return first is not None and first + reach < self.shape[axis]
 
     def inside(self) -> bool:
-        """True if it is known to lie inside of the buffer."""
+        """True if the box is known to be inside the buffer."""
         return all(map(self.within, range(len(self.shape))))
 
     def through(self, dtype: DType, stack: Sequence[Transform], operands: Sequence[Shape], scalar: Scalars) -> Part:
-        """The part of it, of elements of a dtype, that a stack of transforms selects.
+        """The part that a stack of transforms selects from this one, with elements of a dtype.
 
         Args:
             operands: the shapes of the index operands.
 
         Raises:
-            Refused: what is not a box.
+            Refused: the selection is not a box.
         """
         array = ArrayType(self.sizes, dtype)
         found = views(array, stack, operands)
@@ -151,7 +151,7 @@ class Part:
         return replace(self.selected(*found, scalar) if found else self, peer=peer)
 
     def selected(self, view: View, scalar: Scalars) -> Part:
-        """The part that one view of it selects."""
+        """The part that one view of this part selects."""
         starts = list(self.starts)
         axes = [Along(None, 1, size) for size in view.sizes]
         for row, along in zip(view.coordinates, self.axes, strict=True):
@@ -166,11 +166,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Limit:
-    """A position that has to be at least 0 and less than an extent, a number or a C expression: a guard of a view.
+    """A guard of a view: a position must be at least 0 and less than an extent, a number or a C expression.
 
     Fields:
-        first: the position of the first element of what is selected.
-        strides: how far each step along an axis of that goes.
+        first: the position of the first element of the selection.
+        strides: the stride of the position along each axis of the selection.
     """
 
     first: Start
@@ -178,7 +178,7 @@ class Limit:
     extent: int | str
 
     def test(self, indices: Sequence[str]) -> str:
-        """True if an element is inside, as a C expression of its indices in what is selected."""
+        """True if an element is inside, as a C expression of its indices in the selection."""
         at = added(self.first.text, *(times(index, stride) for index, stride in zip(indices, self.strides)))
         return f"(u32)({at}) < {self.extent}"
 
@@ -194,7 +194,7 @@ class Limit:
         return f"(u32)({self.first.text}) < {room}" if room > 0 else "false"
 
     def vector(self, width: int) -> int:
-        """The most elements along the last axis, at most `width`, of which all are inside or none."""
+        """The widest vector along the last axis, at most `width`, that is inside or outside as a whole."""
         last = self.strides[-1] if self.strides else 0
         if last == 0:
             return width
@@ -203,7 +203,7 @@ class Limit:
 
 
 def limits(guards: Sequence[Guard], first: Callable[[Coordinate], Start]) -> tuple[Limit, ...]:
-    """Guards of a view as C expressions; `first` gives the position of the first element of a coordinate."""
+    """The guards of a view as C expressions; `first` gives the first position of a coordinate."""
     return tuple(Limit(first(each.coordinate), each.coordinate.strides, each.extent) for each in guards)
 
 
@@ -223,7 +223,7 @@ def whole(shape: Shape) -> Part:
 
 
 def start_of(entry: int | Operand, scalar: Scalars) -> Start:
-    """A number, or an index operand, where a box starts."""
+    """The start of a box, from a number or an index operand."""
     if not isinstance(entry, Operand):
         return Start.of(entry)
     value = scalar(entry)

@@ -1,4 +1,4 @@
-"""The text of one role of a kernel: lines, names, blocks, and runs of what one elected thread does."""
+"""The text of one role of a kernel: lines, names, blocks, and regions of one elected thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESERVED = frozenset(
         *("inside", "element", "left", "right"),
     }
 )
-"""Names that C++, the header or the text around have."""
+"""Names that C++, the header or generated code uses."""
 
 
 def kernel_name(name: str) -> str:
@@ -35,8 +35,8 @@ def kernel_name(name: str) -> str:
 class Writer:
     """Writes lines.
 
-    Adjacent work of one elected thread is gathered into one region, which is written when something else follows. What
-    computes scalars may come before it meanwhile.
+    Adjacent lines for one elected thread are collected into one region, which is written before the next ordinary line.
+    Lines that compute scalars may be moved before it.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Writer:
         self.noted: tuple[str, int] | None = None
 
     def at(self, location: Location | None) -> None:
-        """Assign the lines written from now on to a line of the user's source."""
+        """Assign the following lines to a line of the user's source."""
         if location is not None:
             self.place = location.file, location.line
 
@@ -60,17 +60,17 @@ class Writer:
             self.noted = self.place
 
     def compute(self, text: str) -> None:
-        """A line that only computes: it may come before what the elected thread does."""
+        """Write a line without side effects, which may precede the elected thread's pending region."""
         self._note()
         self.lines.append(" " * WIDTH * self.depth + text)
 
     def line(self, text: str) -> None:
-        """A line in its place."""
+        """Write a line in order, after the pending region."""
         self.flush()
         self.compute(text)
 
     def elect(self, *texts: str) -> None:
-        """Lines for one thread of the warpgroup, always the same."""
+        """Add lines to the pending region of the elected thread."""
         self.waiting += texts
 
     def flush(self) -> None:
@@ -95,7 +95,7 @@ class Writer:
         self.compute("}")
 
     def fresh(self, hint: str, otherwise: str = "v") -> str:
-        """A name that is not in use, like the hint."""
+        """An unused name, derived from the hint."""
         name = re.sub(r"\W", "_", hint or otherwise).strip("_") or otherwise
         if name[0].isdigit():
             name = f"v{name}"

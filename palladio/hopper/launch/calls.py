@@ -19,17 +19,17 @@ from palladio.types.types import Shape
 
 
 class KernelCall:
-    """A kernel, loaded on each device where it is called.
+    """A kernel, loaded on each device on its first call there.
 
     Args:
-        cubin: its machine code; where there is none, it is compiled when it is loaded for the first time.
+        cubin: its machine code; None to compile it at the first load.
     """
 
     def __init__(self, lowered: Lowered, cubin: Cubin | None = None) -> None:
         self.lowered = lowered
         self.cubin = cubin
         self.compiled: Callable[[Lowered, Cubin], None] | None = None
-        """Called with the machine code when that has been made."""
+        """Called with the machine code after compilation."""
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
         self._zeroed = [number for number, each in enumerate(lowered.arrays) if each.zeroed]
@@ -62,7 +62,7 @@ class KernelCall:
         return self.cubin
 
     def takes_from_host(self, number: int) -> bool:
-        """True if an operand is a number that is passed by value or says how large the grid is."""
+        """True if an operand is a number that is passed by value or determines the size of the grid."""
         return number in self._host
 
     def __call__(
@@ -71,9 +71,9 @@ class KernelCall:
         """The outputs of the kernel.
 
         Args:
-            operands: arrays on the device, and numbers of the host where the kernel takes them by value.
-            library: allocates outputs and workspaces, and says on which stream to launch.
-            out: memory for the outputs; where there is none, `library` gives it.
+            operands: arrays on the device, and numbers of the host for operands by value.
+            library: allocates outputs and workspaces, and gives the stream of the launch.
+            out: memory for the outputs; for None, `library` allocates it.
 
         Raises:
             CardError: the driver fails.
@@ -108,7 +108,7 @@ class KernelCall:
     def _prepare(
         self, memory: list[Any], operands: Sequence[Any], outputs: list[CardArray], kernel: LoadedKernel, stream: int
     ) -> None:
-        """Fill what has values before the kernel begins: aliased outputs, and zeros."""
+        """Initialise memory before the launch: aliased outputs, zeroed workspaces, and all outputs of an empty grid."""
         known, arrays = kernel.driver, self.lowered.arrays
         with known.current(kernel.device):
             for source, target in self.lowered.aliases:
@@ -128,11 +128,11 @@ def _bytes(shape: Shape, dtype: dtypes.DType) -> int:
 
 
 class KeptCall:
-    """A kernel of arrays of fixed shapes and dtypes, with one result: from Python to the driver in few steps.
+    """The fast path of a call: a kernel on arrays of fixed shapes and dtypes, with one result.
 
     Args:
-        call: of the kernel.
-        types: of its operands, as shape and dtype.
+        call: the call of the kernel.
+        types: the shape and dtype of each operand.
     """
 
     def __init__(self, call: KernelCall, types: Sequence[tuple[Shape, dtypes.DType]]) -> None:
@@ -146,7 +146,7 @@ class KeptCall:
         self._last: tuple[list[Any], ReadyCall] | None = None
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
-        """The result as an array of the library that the arrays are of; None where the longer way has to be taken.
+        """The result as an array of the operands' library; None if the call needs the slow path.
 
         Raises:
             CardError: the driver fails.
@@ -164,7 +164,7 @@ class KeptCall:
         return known[1](addresses, out)
 
     def _known(self, library: Library, kinds: list[Any]) -> tuple[list[Any], ReadyCall] | None:
-        """The call for these arrays, which is the last one from now on; None if they are not of its types."""
+        """The call for these arrays, remembered as the last one; None if the arrays are not of its types."""
         device, *found = kinds
         wanted = [fact for shape, dtype in self._types for fact in (library.native(dtype), shape)]
         if found != wanted:
@@ -176,7 +176,7 @@ class KeptCall:
         """The call for arrays of a library on a device.
 
         Args:
-            shape: of the result, with as many elements as the kernel's own, which it has by default.
+            shape: the shape of the result, with as many elements as the kernel's; by default the kernel's shape.
 
         Raises:
             CardError: as in `KernelCall.on`.
@@ -189,7 +189,7 @@ class KeptCall:
 
 
 class ReadyCall:
-    """A kernel on a device, for arrays of one library that are known to be what it takes.
+    """A kernel on a device, for arrays of one library with checked types.
 
     Args:
         made: the shape and dtype of the result, then of workspaces.
@@ -211,7 +211,7 @@ class ReadyCall:
         self._make, *self._make_workspaces = (maker(*each, device) for each in made)
 
     def __call__(self, addresses: tuple[int, ...], out: Any = None) -> Any:
-        """The result, of operands at some addresses; None if `out` is not an array for it, or overlaps one of them.
+        """The result for operands at these addresses; None if `out` does not fit the result or overlaps an operand.
 
         Raises:
             CardError: the driver fails.
@@ -225,7 +225,7 @@ class ReadyCall:
             result = out
         addresses = (*addresses, address)
         if self._make_workspaces:
-            workspaces = [make() for make in self._make_workspaces]  # alive until the launch is on its stream
+            workspaces = [make() for make in self._make_workspaces]  # alive until the launch is enqueued
             addresses += tuple([each[1] for each in workspaces])
         self._launch(self._stream(self._device), addresses)
         return result
@@ -248,7 +248,7 @@ class ReadyCall:
 
 
 class _Nowhere:
-    """A number of the host, which no kernel reads from memory."""
+    """The address of an operand on the host, which no kernel reads from memory."""
 
     address = 0
     nbytes = 0
@@ -258,7 +258,7 @@ _NOWHERE = _Nowhere()
 
 
 class HostMemory:
-    """Memory of a card for one call on arrays of the host; given back at the end of the block."""
+    """Memory of a card for one call on arrays of the host; freed at the end of the `with` block."""
 
     def __init__(self, device: int) -> None:
         self.driver = driver()
@@ -274,7 +274,7 @@ class HostMemory:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         with self.driver.current(self.device):
             for address in self._addresses:
-                self.driver.api.cuMemFree(address)  # an error has been raised already, or the next call raises it
+                self.driver.api.cuMemFree(address)  # ignore the status: an earlier or later call raises a sticky error
 
     @staticmethod
     def _unused(array: Any, name: str) -> CardArray:

@@ -1,9 +1,9 @@
-"""The launch of a kernel as machine code: a builtin function of Python, from the addresses of arrays to the driver.
+"""The launch of a kernel as machine code: a built-in function of Python that takes addresses and calls the driver.
 
-A call by ctypes takes as long as the driver itself, and so does Python before it. The function compares each address
-with that of the launch before, points the tensor maps of those that differ elsewhere, and calls the driver. It holds
-Python's lock from the first to the last, so that threads that launch one kernel do not see each other's addresses; the
-driver has copied the parameters when it returns.
+A call by ctypes takes as long as the driver itself, and so does the Python code before it. The function compares each
+address with that of the previous launch, replaces the addresses of tensor maps that differ, and calls the driver. It
+holds the GIL throughout, so that workers that launch one kernel do not mix their addresses; the driver has copied the
+parameters when it returns.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 Launch = Callable[[int, tuple[int, ...]], int]
-"""The status of the driver, of a stream and the addresses of the kernel's arrays."""
+"""`(stream, addresses of the kernel's arrays) -> status of the driver`."""
 
 REPLACING = 1 << 16
-"""Added to the status of `cuTensorMapReplaceAddress`, where that is the one that failed."""
+"""Added to the status if `cuTensorMapReplaceAddress` is the function that failed."""
 
 _FASTCALL = 0x80  # METH_FASTCALL of CPython's methodobject.h
 _STREAM = 32
-"""The byte of `CUlaunchConfig` at which the stream stands: after seven numbers of 32 bits, aligned to a pointer."""
+"""Byte offset of the stream in `CUlaunchConfig`: after seven 32-bit numbers, aligned to a pointer."""
 
 _FIELDS = ("config", "kernel", "parameters", "arrays", "maps", "addresses", "slots")
-"""The fields of a record, 64 bits each. `addresses` points to those of the launch before; a slot is a map, the number
-of its array, and the address that it points to."""
+"""The fields of a record, 64 bits each. `addresses` points to those of the previous launch; a slot is a map, the number
+of its array, and its current address."""
 
 _PYTHON = ("PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLong", "PyTuple_GetItem", "PyLong_FromLong")
 
@@ -45,7 +45,7 @@ class _Definition(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Code:
-    """The machine code, and what keeps it in memory."""
+    """The machine code, and the engine that owns it."""
 
     definition: _Definition
     engine: Any
@@ -57,7 +57,7 @@ def _text() -> str:
 
 @functools.cache
 def _code(launch: int, replace: int) -> _Code | None:
-    """The function for the addresses of the driver's two; None where no machine code can be made."""
+    """The machine code for the addresses of two driver functions; None if it cannot be compiled here."""
     import llvmlite.binding as llvm
 
     pointers = {"config", "kernel", "parameters", "addresses", "slots"}
@@ -85,9 +85,9 @@ class Record:
 
     Args:
         config, kernel: the address of a `CUlaunchConfig`, and the handle of the kernel.
-        maps: the address of each tensor map, the number of its array, and the address that it points to.
-        parameters: for each, the address of its map; None for the address of an array, whose number comes with it.
-        arrays: how many there are.
+        maps: the address of each tensor map, the number of its array, and the array's address in the map.
+        parameters: for each the address of its tensor map, or None for an array's address; and the array's number.
+        arrays: the number of arrays.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class Record:
         self._record = (ctypes.c_uint64 * len(_FIELDS))(config, kernel, *tables)
 
     def function(self, launch: int, replace: int) -> Launch | None:
-        """The launch, of the addresses of the driver's functions; None where no machine code can be made.
+        """The launch function, given the addresses of two driver functions; None if it cannot be compiled here.
 
-        The record has to live as long.
+        The record must outlive it.
         """
         code = _code(launch, replace)
         if code is None:

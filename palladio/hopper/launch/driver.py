@@ -1,4 +1,4 @@
-"""The CUDA driver: devices, contexts, and errors that say what to do."""
+"""The CUDA driver: devices, contexts, and errors with hints."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from palladio.base.errors import PalladioError
 
 CAPABILITY = (9, 0)
-"""The compute capability of Hopper. Machine code for sm_90a runs on no other."""
+"""The compute capability of Hopper. Machine code for sm_90a runs on this one only."""
 
 EXTRA = "pip install 'palladio[hopper]'"
 _HISTORY = 16
-"""Launches that an error of the driver may have come from."""
+"""The number of recent launches that an asynchronous error lists."""
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _REPLACE_ADDRESS = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)
@@ -36,7 +36,7 @@ _SYMBOLS = {
     "encode": ("cuTensorMapEncodeTiled", _ENCODE),
 }
 _SYMBOLS_OF = 12000
-"""The version of CUDA, 12.0, that has all that is used here."""
+"""The oldest version of CUDA with all symbols that are used here, 12.0."""
 
 INVALID_CONTEXT = 201
 """`CUDA_ERROR_INVALID_CONTEXT`: no context is current to this thread."""
@@ -50,7 +50,7 @@ _ADVICE = {
     719: "the hardware refused an instruction, such as a copy by a tensor map, or shared memory was left",
 }
 _ASYNCHRONOUS = frozenset((214, 700, 702, 710, 714, 715, 716, 717, 718, 719))
-"""Errors of a kernel that ran: `CUDA_ERROR_ILLEGAL_ADDRESS` and its kin. The context is lost with it."""
+"""Errors of a running kernel, e.g. `CUDA_ERROR_ILLEGAL_ADDRESS`. They destroy the context."""
 
 
 class CardError(PalladioError, RuntimeError):
@@ -62,10 +62,10 @@ class Device:
     """A GPU.
 
     Fields:
-        index: its number among those that the process sees.
-        name: as the driver calls it.
+        index: its number among the devices that the process sees.
+        name: its name, by the driver.
         capability: its compute capability.
-        multiprocessors: the number of them.
+        multiprocessors: the number of SMs.
         context: the handle of its primary context, which the array libraries use.
     """
 
@@ -77,7 +77,7 @@ class Device:
 
     @property
     def architecture(self) -> str:
-        """As compilers name it."""
+        """The name of the architecture for compilers, e.g. `sm_90a`."""
         return "sm_{}{}".format(*self.capability) + ("a" if self.capability == CAPABILITY else "")
 
 
@@ -87,10 +87,10 @@ class Driver:
 
     Fields:
         api: the module of `cuda-bindings`.
-        launch, replace_address, encode: functions of the driver that are called with addresses, by ctypes: the wrappers
-            of `cuda-bindings` make objects, and theirs for a tensor map is not aligned to 64 bytes.
+        launch, replace_address, encode: functions of the driver that take addresses, by ctypes: the wrappers of
+        `cuda-bindings` allocate objects, and their tensor map is not aligned to 64 bytes.
         count: the number of devices.
-        recent: the kernels launched last, newest at the end.
+        recent: the names of recently launched kernels, the newest last.
     """
 
     api: Any
@@ -117,7 +117,7 @@ class Driver:
 
         Args:
             doing: the function of the driver that returned it.
-            kernel: the kernel that is known to have failed; else those launched last may have.
+            kernel: the kernel that is known to have failed; if None, one of the recent launches may have.
 
         Raises:
             CardError: always.
@@ -153,7 +153,7 @@ class Driver:
         """A device of this process.
 
         Raises:
-            CardError: there is none of this number.
+            CardError: there is no device with this number.
         """
         found = self.devices.get(index)
         if found is None:
@@ -170,7 +170,7 @@ class Driver:
         return found
 
     def attribute(self, handle: Any, name: str) -> int:
-        """An attribute of a device, such as `MULTIPROCESSOR_COUNT`."""
+        """An attribute of a device, e.g. `MULTIPROCESSOR_COUNT`."""
         kind = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self.call("cuDeviceGetAttribute", kind, handle))
 
@@ -178,7 +178,7 @@ class Driver:
         """A device on which kernels for Hopper run.
 
         Raises:
-            CardError: there is none of this number, or it is another one.
+            CardError: there is no device with this number, or it is not a Hopper GPU.
         """
         found = self.device(index)
         if found.capability != CAPABILITY:
@@ -192,7 +192,7 @@ class Driver:
 
     @contextmanager
     def current(self, device: Device) -> Iterator[None]:
-        """Inside the block, the device's context is current to this thread."""
+        """A `with` block in which the device's context is current to this worker."""
         self.call("cuCtxPushCurrent", device.context)
         try:
             yield

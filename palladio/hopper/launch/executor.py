@@ -1,4 +1,4 @@
-"""Running programs on a card: those whose arrays live there, and, by name, those of arrays of the host."""
+"""Execution of programs on a card: on arrays in its memory, or on copies of arrays of the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from palladio.types.types import ArrayType
 
 
 class OneKernel:
-    """A program for a card that is one kernel, whose operands and results are the program's; values as in `OnCard`.
+    """A program for a card that is one kernel with the program's operands and results; values as in `OnCard`.
 
     Raises:
         CardError: a card, its driver, or what launches on it is missing.
@@ -37,7 +37,7 @@ class OneKernel:
         return [ArrayType(each.shape, each.dtype) for each in sorted(found, key=lambda each: each.position)]
 
     def kept(self, types: Sequence[ArrayType]) -> KeptCall | None:
-        """The short way for arrays of these types; None for a kernel that has none."""
+        """The fast path for arrays of these types; None for a kernel without one."""
         made = KeptCall(self.call, [(type.shape, type.dtype) for type in types])
         return made if made.usable else None
 
@@ -53,7 +53,7 @@ class OneKernel:
 
 
 class Stored:
-    """A program for a card that may be on disk, under a key of what it is made of."""
+    """A program for a card that may be on disk, under a key of its parts."""
 
     def __init__(self, parts: Hashable, types: Sequence[ArrayType]) -> None:
         self._key = stored.key(parts, types)
@@ -64,7 +64,7 @@ class Stored:
         return None if call is None else OneKernel(call)
 
     def keep(self, program: Any) -> None:
-        """Keep what was made instead, an `OnCard`, as soon as it is compiled; if it is one kernel with one result."""
+        """Store an `OnCard` under the key, once it is compiled, if it is one kernel with one result."""
         call, key = program.only_call, self._key
         if key is not None and call is not None and len(OneKernel(call).results) == 1:
             call.compiled = lambda lowered, cubin: stored.keep(key, lowered, cubin)
@@ -73,12 +73,12 @@ class Stored:
 class OnCard:
     """A program for a card.
 
-    Values are `CardArray`s, and numbers of the host; or all of them NumPy arrays, which are copied to the card and
-    back. Between kernels nothing else is computed on a card.
+    Values are `CardArray`s and numbers of the host, or all of them are NumPy arrays, which are copied to the card and
+    back. A card runs only kernels; other equations are evaluated on the host.
 
     Raises:
-        Refused: a kernel that is not compiled for Hopper, with the reason.
-        CardError: a card, its driver, or what launches on it is missing.
+        Refused: a kernel is not compiled for Hopper.
+        CardError: a card, its driver or cuda-bindings is missing.
     """
 
     def __init__(self, program: Program) -> None:
@@ -89,7 +89,7 @@ class OnCard:
 
     @property
     def only_call(self) -> KernelCall | None:
-        """The call of a program that is one kernel, whose inputs and outputs are the program's; else None."""
+        """The kernel call of a program that is one kernel with the program's inputs and outputs; else None."""
         program = self._program
         if len(program.eqns) != 1 or not self._calls:
             return None
@@ -98,7 +98,7 @@ class OnCard:
         return self._calls.get(eqn) if same else None
 
     def kept(self, types: Sequence[ArrayType]) -> KeptCall | None:
-        """The short way for arrays of these types; None for a program that has none."""
+        """The fast path for arrays of these types; None for a program without one."""
         call = self.only_call
         return None if call is None else OneKernel(call).kept(types)
 
@@ -139,7 +139,7 @@ def _uploaded(value: Any, library: Library, device: int) -> CardArray:
 
 
 def _moved(found: CardArray, wanted: CardArray) -> CardArray:
-    """An array with the values of another one, which no kernel has written there: an input, or a constant."""
+    """The output array `wanted`, with a copy of a value that no kernel wrote there: an input or a constant."""
     if found.address != wanted.address and found.nbytes:
         known = driver()
         with known.current(known.hopper(found.device)):
@@ -149,10 +149,10 @@ def _moved(found: CardArray, wanted: CardArray) -> CardArray:
 
 
 def _on_host(eqn: Eqn, known: dict[Any, Any]) -> Sequence[Any]:
-    """The outputs of an equation that is not a kernel: of constants and numbers, on the host.
+    """The outputs of an equation that is not a kernel call, evaluated on the host from constants and numbers.
 
     Raises:
-        PalladioNotImplementedError: one of arrays of the card.
+        PalladioNotImplementedError: an input is an array of the card.
     """
     variables = tuple(dict.fromkeys(atom for atom in eqn.inputs if isinstance(atom, Var)))
     values = [known[var] for var in variables]
