@@ -1,4 +1,4 @@
-"""A compiled kernel: its text, and all that a launch has to know. Whoever runs the text takes this record."""
+"""The record of a lowered kernel: its text, and everything that a launch needs, on a card or on the twin."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from palladio.ops.grid import extents
 from palladio.types.dtypes import DType
 
 HEADER = "palladio.cuh"
-"""The headers of a kernel's text: `device.cuh` and the products that it uses, or the same for another machine."""
+"""The header of a kernel's text: `device.cuh` and the products that it uses, or equivalents for another machine."""
 
 
 @dataclass(frozen=True)
 class MapSpec:
-    """A tensor map: how boxes of an array are copied (CUDA driver API, `cuTensorMapEncodeTiled`).
+    """A tensor map, which describes copies of boxes of an array (CUDA driver API, `cuTensorMapEncodeTiled`).
 
-    Axes are in the order of the array, the innermost last; the driver's are the other way round.
+    Axes are in the order of the array, the innermost last; the driver's order is the reverse.
 
     Fields:
         array: which array, by its number among `Lowered.arrays`.
-        dtype: of an element.
+        dtype: the dtype of an element.
         dims: elements along each axis, at most 5 axes.
-        strides: bytes from one element to the next along each axis but the last, multiples of 16. The last axis is
-            dense.
+        strides: byte strides along each axis except the last, multiples of 16. The last axis is dense.
         box: elements of a box along each axis, at most 256.
-        swizzle: bytes of a row whose 16-byte pieces are permuted by the address: 0, 32, 64 or 128. The box's last axis
-            has no more bytes than that, if it is not 0.
-        fill: what lies outside of the array reads as: "zeros" or "nan".
-        promotion: bytes that a fetch brings into the second-level cache at least: 0, 64, 128 or 256.
+        swizzle: 0, 32, 64 or 128 bytes. If it is not 0, the box's last axis has at most as many bytes.
+        fill: the values of elements outside the array: "zeros" or "nan".
+        promotion: the least number of bytes of a fetch into the L2 cache: 0, 64, 128 or 256.
     """
 
     array: int
@@ -83,13 +81,13 @@ Parameter = MapParameter | ArrayParameter | ScalarParameter
 
 @dataclass(frozen=True)
 class Array:
-    """An array in global memory that a launch has to do with.
+    """An array in global memory that a launch uses.
 
     Fields:
-        role: "operand", "output", or "workspace": memory of the launch alone, such as scratch buffers and semaphores.
+        role: "operand", "output", or "workspace": private memory of the launch, e.g. scratch buffers and semaphores.
         position: its number among the operands or outputs of the launch, or among the workspaces.
-        shape, dtype: of the array, row-major and dense.
-        zeroed: whether it has to be zero when the kernel begins.
+        shape, dtype: those of the array, which is row-major and dense.
+        zeroed: True if it must be zero at the start of the kernel.
     """
 
     role: str
@@ -101,7 +99,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Registers:
-    """The registers of each thread of some warpgroups, as `setmaxnreg` sets them."""
+    """The `setmaxnreg` register count of the threads of some warpgroups."""
 
     warpgroups: tuple[int, ...]
     count: int
@@ -112,20 +110,20 @@ class Lowered:
     """A kernel as CUDA C++.
 
     Fields:
-        name: of the kernel, an `extern "C"` function.
-        text: of the translation unit. It includes `palladio.cuh`.
-        products: the instructions of the tensor cores whose functions the header has to have.
-        parameters: of the kernel, in order.
+        name: the name of the kernel, an `extern "C"` function.
+        text: the translation unit. It includes `palladio.cuh`.
+        products: the wgmma instructions that the header must define.
+        parameters: the parameters of the kernel, in order.
         arrays: the arrays that the parameters refer to.
-        grid: the number of blocks, all along x; a multiple of `cluster`. For a dynamic grid, that of the axes
-            whose size is known.
-        cluster: the number of blocks in a cluster, all along x; 1 for none. The text says it too.
-        threads: of a block.
-        shared_bytes: dynamic shared memory of a block, from a multiple of 1024 on.
-        aliases: pairs (operand, output) that are one memory.
-        registers: the numbers that the warpgroups request, if they do.
-        dynamic: the operands, numbers of the host, that are the sizes of the grid's other axes.
-        sizes: of the axes of a `grid_call`, None for those that its first operands give; each is at least 1.
+        grid: the number of blocks, all along x; a multiple of `cluster`. For a dynamic grid, the product of the known
+        sizes.
+        cluster: the number of blocks in a cluster, all along x; 1 for none. The text has it too.
+        threads: the number of threads of a block.
+        shared_bytes: dynamic shared memory of a block, aligned to 1024 bytes.
+        aliases: pairs (operand, output) that share memory.
+        registers: the register counts that warpgroups request, if any.
+        dynamic: the operands, numbers of the host, with the sizes of the grid's other axes.
+        sizes: the sizes of the axes of a `grid_call`, None for those that its first operands give; each is at least 1.
     """
 
     name: str
@@ -151,7 +149,7 @@ class Lowered:
         """The number of blocks of a launch.
 
         Raises:
-            PalladioValueError: a size of a grid below 1.
+            PalladioValueError: a size of the grid is below 1.
         """
         extents(self.sizes, operands)
         return math.prod((self.grid, *(int(operands[number]) for number in self.dynamic)))

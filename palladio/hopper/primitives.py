@@ -1,6 +1,6 @@
-"""The table of device primitives: what generated kernels call, who may call it, and where the PTX ISA describes it.
+"""The table of device primitives that generated kernels call, with their callers and sections of the PTX ISA.
 
-`device.cuh` has them for sm_90a. Every header that stands in for it has the same functions.
+`device.cuh` implements them for sm_90a. Every replacement for it has the same functions.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Primitive:
     """A function of `device.cuh`.
 
     Fields:
-        signature: its declaration in C++; a name with several signatures has a record for each.
-        caller: the smallest set of threads that call it together, at the same place: a thread alone, all 32 of a warp,
-            all 128 of a warpgroup, all of a block or all of a cluster.
-        doc: what it does.
+        signature: its declaration in C++; each overload has a record.
+        caller: the smallest set of threads that must call it convergently: one thread, all 32 of a warp, all 128 of a
+        warpgroup, all of a block or all of a cluster.
+        doc: its effect.
         source: the section of the PTX ISA, or the CUDA function, that defines it.
     """
 
@@ -39,7 +39,7 @@ class Primitive:
 
 
 def _of_rank(start: str, ranks: range, caller: str, doc: str, source: str) -> tuple[Primitive, ...]:
-    """The records of a copy for boxes of several ranks."""
+    """The records of a copy, for boxes of each rank."""
     return tuple(
         Primitive(f"{start}, {', '.join(f'int c{n}' for n in range(rank))})", caller, doc, source) for rank in ranks
     )
@@ -483,4 +483,4 @@ MATHEMATICS = (
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "fmod", "floor", "ceil", "rint", "round", "trunc"),
     *("fabs", "fma", "erf", "erfc", "erfinv", "cbrt", "copysign", "nextafter"),
 )
-"""C's functions and CUDA's `erfinv` on double, unqualified; those on float have an `f` after their names, as in C."""
+"""C's functions and CUDA's `erfinv` on double, unqualified; those on float have the suffix `f`, as in C."""

@@ -1,11 +1,11 @@
 """A kernel in the memory of a device, and its launch.
 
-What the driver reads at a launch (the configuration, the parameters, encoded tensor maps) is laid out once, and machine
-code replaces the addresses that differ from those of the launch before (`direct`). The driver encodes each map once.
+The structures that the driver reads at a launch (the configuration, the parameters, encoded tensor maps) are built once,
+and machine code replaces the addresses that differ from the previous launch (`direct`). Each map is encoded once.
 
-A kernel that takes numbers by value, or whose grid is known only at the call, is launched by ctypes, as all are where
-no machine code can be made: what the driver reads is laid out for each stream and set of addresses, and stays as it is.
-Array libraries give out the same addresses again and again.
+A kernel with parameters by value, or with a grid known only at the call, is launched by ctypes, as is every kernel if
+machine code cannot be compiled: the structures are built for each stream and set of addresses, and are cached, since
+array libraries reuse addresses.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from palladio.hopper.launch.maps import MAP_ALIGNMENT, MAP_BYTES, encode
 from palladio.hopper.lowered import ArrayParameter, Lowered, MapParameter, ScalarParameter
 
 KEPT = 256
-"""Parameter blocks that a kernel keeps, those made last."""
+"""The number of parameter blocks that a kernel caches; the oldest is evicted."""
 
 PORTABLE_CLUSTER = 8
-"""Blocks of a cluster that every device has (CUDA C++ Programming Guide, "Thread block clusters")."""
+"""The cluster size that every device supports (CUDA C++ Programming Guide, "Thread block clusters")."""
 
 _UNLOADABLE = (200, 209, 218, 222)
 """`INVALID_IMAGE`, `NO_BINARY_FOR_GPU`, `INVALID_PTX`, `UNSUPPORTED_PTX_VERSION`: the driver cannot read the code."""
@@ -38,7 +38,7 @@ _UNLOADABLE = (200, 209, 218, 222)
 
 @dataclass(frozen=True)
 class _Ready:
-    """A launch, ready to go: the addresses that the driver is given, and what lies there."""
+    """A prepared launch: the addresses of the structures for the driver, and their owners."""
 
     config: int
     parameters: int
@@ -73,12 +73,12 @@ class LoadedKernel:
 
         Args:
             stream: the handle of a stream of the device.
-            addresses: of the arrays, in the order of `Lowered.arrays`.
+            addresses: the addresses of the arrays, in the order of `Lowered.arrays`.
             numbers: the values of the scalar parameters, in their order.
-            blocks: of the grid, if known only at the call; else `Lowered.grid`.
+            blocks: the size of a grid that is known only at the call; 0 for `Lowered.grid`.
 
         Raises:
-            CardError: the driver refuses the launch, or a kernel before it has failed.
+            CardError: the driver refuses the launch, or an earlier kernel has failed.
         """
         direct = self._direct
         if direct is None and self._is_direct:
@@ -117,7 +117,7 @@ class LoadedKernel:
             self.driver.fail(status, "cuLaunchKernelEx")
 
     def _make_direct(self, addresses: tuple[int, ...]) -> tuple[Launch, Any] | None:
-        """The launch as machine code, and what it reads; None where there is none."""
+        """The launch as machine code, and the memory that it reads; None if it cannot be compiled or used."""
         with self._lock:
             if self._direct is not None or not self._is_direct:
                 return self._direct
@@ -148,7 +148,7 @@ class LoadedKernel:
             return self._direct
 
     def number(self, value: Any, stream: int) -> Any:
-        """A number of the host, which may be one of an array of the device: that is waited for."""
+        """The value of an operand on the host; an array of the device is copied, which waits for the stream."""
         if not isinstance(value, CardArray):
             return value
         if value.number is None:
@@ -190,7 +190,7 @@ class LoadedKernel:
         return library, kernel
 
     def _check_parameters(self, kernel: Any) -> None:
-        """Hold the record against the machine code: the driver copies as many bytes as the code says."""
+        """Check the record against the machine code, which determines the bytes that the driver copies."""
         api = self.driver.api
         for number, parameter in enumerate(self.lowered.parameters):
             status, _, size = api.cuKernelGetParamInfo(kernel, number)
@@ -232,7 +232,7 @@ class LoadedKernel:
         return _Ready(config.getPtr(), ctypes.addressof(pointers), (room, pointers, config))
 
     def _write_maps(self, maps: list[MapParameter], addresses: tuple[int, ...], start: int) -> None:
-        """The maps of arrays at some addresses: encoded the first time, then copied and pointed elsewhere."""
+        """Write the maps of arrays at these addresses: encoded the first time, then copied with other addresses."""
         with self._lock:
             template = self._template
         if template is None:
@@ -279,6 +279,6 @@ def _size(parameter: MapParameter | ArrayParameter | ScalarParameter) -> int:
 
 
 def _aligned(size: int) -> tuple[ctypes.Array[Any], int]:
-    """Memory for maps, and where they begin in it."""
+    """Memory for maps, and an aligned address in it."""
     room = ctypes.create_string_buffer(size + MAP_ALIGNMENT)
     return room, -(-ctypes.addressof(room) // MAP_ALIGNMENT) * MAP_ALIGNMENT

@@ -12,7 +12,7 @@ from palladio.types import dtypes
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 
 _TYPES = {
-    **dict.fromkeys(("bool", "u8", "i8", "f8e4m3fn", "f8e5m2"), "UINT8"),  # copies do not look at values
+    **dict.fromkeys(("bool", "u8", "i8", "f8e4m3fn", "f8e5m2"), "UINT8"),  # copies do not interpret values
     **dict.fromkeys(("u16", "i16"), "UINT16"),
     "i32": "INT32",
     "u32": "UINT32",
@@ -29,11 +29,11 @@ _FILLS = {"zeros": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 
 
 def encode(driver: Driver, spec: MapSpec, address: int, place: int) -> None:
-    """Write the map of an array.
+    """Write the tensor map of an array. A context must be current.
 
     Args:
-        address: of the array, a multiple of 16.
-        place: where the 128 bytes of the map go, a multiple of 64. A context is current.
+        address: the address of the array, a multiple of 16.
+        place: the address of the map's 128 bytes, a multiple of 64.
 
     Raises:
         InternalError: the driver refuses the map.

@@ -1,8 +1,8 @@
-"""Kernels on disk under keys that are known before anything is traced: text, tensor maps and cubin in one entry.
+"""Kernels on disk under keys that are known before tracing: text, tensor maps and cubin in one entry.
 
-A key covers what the caller says that the kernel is made of, the types of its operands, the sources of this package and
-the compiler. Sources that changed after this process had imported them name no kernel. What lies in the folder is
-trusted as machine code is (`palladio.base.object_store`).
+A key covers the parts that the caller names, the types of the operands, the sources of this package and the compiler.
+If a source changed after this process imported the package, there is no key. The folder's contents are trusted as
+machine code is (`palladio.base.object_store`).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _COMPILERS = "nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.s
 """NVRTC in its wheels, relative to a folder of packages; loading it takes longer than reading a kernel."""
 
 _ELSEWHERE = frozenset(("__pycache__", "cpu", "machine", "interop", "compat", "demo", "cli"))
-"""Folders whose modules have no part in a kernel's text."""
+"""Folders whose modules do not affect a kernel's text."""
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
 
 
 class _Undescribed(Exception):
-    """A value has no text that is the same in every process."""
+    """A value without a text that is the same in every process."""
 
 
 def key(parts: Hashable, types: Sequence[ArrayType]) -> str | None:
-    """The key of a kernel that is made of these parts for operands of these types; None if it is not to be kept.
+    """The key of a kernel with these parts and types of operands; None if it cannot be stored.
 
     Args:
-        parts: plain values, dtypes, classes, and tuples and frozen dataclasses of them: all that the kernel depends on.
+        parts: everything that the kernel depends on: plain values, dtypes, classes, tuples and dataclasses of them.
     """
     made_by = None if object_store.current() is None else _made_by()
     if made_by is None:
@@ -57,7 +57,7 @@ def key(parts: Hashable, types: Sequence[ArrayType]) -> str | None:
 
 
 def find(key: str) -> KernelCall | None:
-    """The kernel that was kept under a key."""
+    """The kernel stored under a key, or None."""
     store = object_store.current()
     data = None if store is None else store.get(key)
     if data is None:
@@ -67,14 +67,14 @@ def find(key: str) -> KernelCall | None:
 
 
 def keep(key: str, lowered: Lowered, cubin: Cubin) -> None:
-    """Keep a kernel under a key."""
+    """Store a kernel under a key."""
     store = object_store.current()
     if store is not None:
         store.put(key, pickle.dumps((lowered, cubin.log, cubin.code), pickle.HIGHEST_PROTOCOL))
 
 
 def _described(value: object) -> str:
-    """A value as a text that is the same in every process."""
+    """A text of a value that is the same in every process."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, np.dtype):
@@ -93,7 +93,7 @@ def _described(value: object) -> str:
 
 @cache
 def _made_by() -> str | None:
-    """The sources of this package by their times and sizes, the compiler by its, and the interpreter.
+    """A text of the version, the sources' and the compiler's times and sizes, and the interpreter's version.
 
     None if a source has changed since this process imported the package.
     """
@@ -106,7 +106,7 @@ def _made_by() -> str | None:
 
 
 def _installed() -> tuple[int, int] | None:
-    """The version of a compiler that comes without a wheel; None if there is none."""
+    """The version of a compiler outside a wheel; None without one."""
     try:
         return nvrtc.version()
     except nvrtc.MissingCompilerError:

@@ -1,1 +1,1 @@
-"""Layouts: the places of the elements of arrays, in the registers of threads and in shared memory."""
+"""Layouts: the mapping of array elements to the registers of threads and to shared memory."""

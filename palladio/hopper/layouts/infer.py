@@ -1,10 +1,10 @@
-"""Which layout each array of a program has in registers.
+"""Layout inference: the register layout of each array of a program.
 
-The tensor cores demand layouts, and so may the kernel (`layout_cast`). From there layouts spread: to what is computed
-element by element, through reductions and broadcasts, into loops and out of them. What nothing demands gets a plain
-layout. An operation whose operands come in another layout than it wants has them converted; that is for the rules.
-Every conversion is possible, but where a kernel asks for two layouts of values that have to have one, it is not
-known which of them it means: that is an error.
+The tensor cores demand layouts, and so may the kernel (`layout_cast`). Layouts propagate from there: through elementwise
+operations, reductions and broadcasts, into loops and out of them. Arrays without a demand get a plain layout. The rules
+convert operands that have another layout than an operation needs.
+Every conversion is possible; but if a kernel requests two layouts for values that must have one, it is ambiguous: that
+is an error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from palladio.types.layouts import PARAMETERS, RegisterLayout
 from palladio.types.types import ArrayType
 
 SMALL = 256
-"""Elements of a vector that every warp holds for itself."""
+"""The most elements of a vector that every warp holds redundantly."""
 
 VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A layout, who wants it, and where; and whether the kernel says so, rather than the hardware."""
+    """A demanded layout, its origin and location; `asked` if the kernel requests it, rather than the hardware."""
 
     layout: Layout
     who: str
@@ -42,11 +42,11 @@ class Demand:
 
 @dataclass(frozen=True)
 class _Link:
-    """Two arrays whose layouts follow from each other, not the same one.
+    """Two arrays with different layouts that determine each other.
 
     Fields:
-        outer: the one with more axes, or with greater ones; `inner` is what it is without the others.
-        down, up: from the layout of one to that of the other; None where it does not follow.
+        outer: the array with more or larger axes; `inner` is the array with these axes reduced or removed.
+        down, up: the layout of `inner` from that of `outer`, and the reverse; None if it is not determined.
     """
 
     outer: Var
@@ -56,7 +56,7 @@ class _Link:
 
 
 class Layouts:
-    """The layouts of the arrays of a program, and of others that give it indices."""
+    """The layouts of the arrays of a program, and of other programs that compute its indices."""
 
     def __init__(self, program: Program, one_warp: bool = False, others: Sequence[Program] = ()) -> None:
         self.one_warp = one_warp
@@ -65,7 +65,7 @@ class Layouts:
         self.links: list[_Link] = []
         self.arrays: list[Var] = []
         self.packed: set[Var] = set()
-        """Arrays of which a product takes its left operand from registers."""
+        """Arrays that are left operands of products in registers."""
         for each in (program, *others):
             self.visit(each)
         self.spread()
@@ -78,10 +78,10 @@ class Layouts:
         """The layout of an array; None for a number or a constant."""
         return self.of(atom) if _is_array(atom) else None
 
-    # What the equations say.
+    # Constraints of the equations.
 
     def visit(self, program: Program) -> None:
-        """Note what the equations of a program and its sub-programs say."""
+        """Collect the constraints of the equations of a program and its sub-programs."""
         for var in program.inputs:
             self.note(var)
         for eqn in program.eqns:
@@ -98,19 +98,19 @@ class Layouts:
                 self.alike(eqn)
 
     def note(self, var: Var) -> None:
-        """It is one more array."""
+        """Register a variable, if it is an array."""
         if _is_array(var):
             self.arrays.append(var)
 
     def alike(self, eqn: Eqn) -> None:
-        """Element by element: all have one layout."""
+        """Join the outputs and inputs of an elementwise operation."""
         outputs = [var for var in eqn.outputs if _is_array(var)]
         for atom in eqn.inputs:
             if outputs and _is_array(atom) and atom.type.shape == outputs[0].type.shape:
                 self.join(outputs[0], atom)
 
     def join(self, one: Atom, other: Atom) -> None:
-        """Two arrays have one layout."""
+        """Require one layout for two arrays."""
         if not (_is_array(one) and _is_array(other)) or one.type.shape != other.type.shape:
             return
         a, b = self.find(one), self.find(other)
@@ -124,13 +124,13 @@ class Layouts:
             self.demands[a] = kept
 
     def find(self, var: Var) -> Var:
-        """The representative of all arrays of the same layout."""
+        """The representative of the arrays that share a layout."""
         while var in self.same:
             var = self.same[var]
         return var
 
     def demand(self, var: Atom, layout: Layout, who: str, location: Location | None, asked: bool = False) -> bool:
-        """An array shall have a layout, if it has none yet."""
+        """Give an array a layout, unless it has one; returns True if it is new."""
         if not _is_array(var):
             return False
         root, demand = self.find(var), Demand(layout, who, location, asked)
@@ -140,17 +140,17 @@ class Layouts:
         self.demands[root] = demand
         return True
 
-    # From there on.
+    # Propagation.
 
     def spread(self) -> None:
-        """Follow the links until every array has a layout."""
+        """Propagate until every array has a layout."""
         self.follow()
         for var in self.arrays:
             if self.demand(var, plain(var.type, self.one_warp), "a plain layout", None):
                 self.follow()
 
     def follow(self) -> None:
-        """Follow the links until nothing changes."""
+        """Propagate along the links to a fixed point."""
         changed = True
         while changed:
             changed = False
@@ -162,15 +162,15 @@ class Layouts:
                     changed |= self.pass_on(link.outer, link.up(inner.layout), inner)
 
     def pass_on(self, var: Var, layout: Layout | None, cause: Demand) -> bool:
-        """A layout that follows from another one."""
+        """Demand a layout that follows from another one; returns True if it is new."""
         return layout is not None and self.demand(var, layout, cause.who, cause.location)
 
 
 def _require_same(one: Demand, other: Demand) -> None:
-    """Refuse two layouts that the kernel asks for of values that have one.
+    """Refuse two layouts that the kernel requests for values that must have one.
 
     Raises:
-        PalladioValueError: with both places.
+        PalladioValueError: with both locations.
     """
     if one.asked and other.asked and not one.layout.same(other.layout):
         raise PalladioValueError(
@@ -186,7 +186,7 @@ def _require_same(one: Demand, other: Demand) -> None:
 
 
 def plain(type: ArrayType, one_warp: bool = False) -> Layout:
-    """The layout of an array that nothing demands another one of."""
+    """The default layout of an array, without a demand."""
     if one_warp or (type.ndim <= 1 and type.size <= SMALL):
         return registers.warp(type.shape)
     vector = math.gcd(max(1, VECTOR_BYTES // type.dtype.itemsize), type.shape[-1] or 1)
@@ -207,7 +207,7 @@ def _inner(eqn: Eqn) -> Iterator[Program]:
 
 
 def _joined(eqn: Eqn) -> Iterator[tuple[Atom, Atom]]:
-    """The pairs of arrays that an equation passes into its programs and out of them."""
+    """The pairs of values that an equation passes into its programs and out of them."""
     if eqn.op is cond:
         for branch in eqn.branches:
             yield from zip(eqn.operands, branch.inputs)
@@ -226,7 +226,7 @@ def _joined(eqn: Eqn) -> Iterator[tuple[Atom, Atom]]:
         yield from zip(eqn.outputs, eqn.body.outputs)
 
 
-# What families of operations say.
+# Constraints of families of operations.
 
 
 def _accumulator(layouts: Layouts, eqn: Eqn) -> None:
@@ -241,7 +241,7 @@ def _accumulator_store(layouts: Layouts, eqn: Eqn) -> None:
 
 
 def left_layout(type: ArrayType) -> Layout:
-    """The layout in which a product takes a left operand from registers."""
+    """The layout of a product's left operand in registers."""
     make = {1: registers.wgmma_left_8bit, 2: registers.wgmma, 4: registers.wgmma_left_32bit}
     return make[type.dtype.itemsize](*type.shape)
 
@@ -280,7 +280,7 @@ def _broadcast(layouts: Layouts, eqn: Eqn) -> None:
 
 
 def _parent(shape: tuple[int, ...], axes: Sequence[int], keep: bool = False) -> Callable[[Layout], Layout | None]:
-    """The layout that this one is the reduction of, where it is that of a fragment of the tensor cores."""
+    """The inverse of a reduction of layouts, defined if the result is a wgmma fragment."""
 
     def up(layout: Layout) -> Layout | None:
         for whole in _fragments(shape):
@@ -339,7 +339,7 @@ def _cast(layouts: Layouts, eqn: Eqn) -> None:
 
 
 def asked(layout: RegisterLayout, type: ArrayType) -> Layout | None:
-    """The layout that a kernel asks for; None where any will do."""
+    """The layout that a kernel requests; None if any layout serves."""
     name, reduced = layout.name, layout.reduced
     if name == "WG_SPLAT":
         return None
@@ -361,7 +361,7 @@ def asked(layout: RegisterLayout, type: ArrayType) -> Layout | None:
 
 
 def _nothing(layouts: Layouts, eqn: Eqn) -> None:
-    """The layouts of its arrays have nothing to do with each other."""
+    """An operation without constraints between the layouts of its arrays."""
 
 
 _SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
@@ -383,7 +383,7 @@ _SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
 
 
 def _masked(layouts: Layouts, eqn: Eqn) -> None:
-    """The values and masks of one access, and what it gives."""
+    """Join the values, masks and results of one access."""
     given = eqn.inputs[1 : eqn.op.index_start or None]
     arrays = [*eqn.outputs, *(atom for atom in given if _is_array(atom))]
     for other in arrays[1:]:
@@ -391,7 +391,7 @@ def _masked(layouts: Layouts, eqn: Eqn) -> None:
 
 
 def _accumulated(layouts: Layouts, eqn: Eqn) -> None:
-    """A product has the layout of what its sums begin with."""
+    """Join a product with its initial accumulator."""
     layouts.join(eqn.outputs[0], eqn.acc)
 
 

@@ -1,4 +1,4 @@
-"""Layouts as pictures in text: the thread and register of each element, the place of each piece of a swizzled row."""
+"""Layouts as text pictures: the thread and register of each element, the position of each piece of a swizzled row."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from palladio.hopper.layouts.registers import THREADS, Layout
 from palladio.hopper.layouts.shared import GROUP, SharedLayout
 
 ROWS, COLUMNS = 10, 12
-"""Elements that are shown of an array, from its corner on."""
+"""The shown elements of an array, from its first corner."""
 PIECE = 16
-"""Bytes that a swizzle moves as one."""
+"""The unit of a swizzle in bytes."""
 
 
 def of_registers(layout: Layout) -> str:
-    """`thread:register` of the elements in the corner of an array; of several holders the first."""
+    """`thread:register` of the elements in the corner of an array; the first of several holders."""
     shape = layout.shape or (1,)
     rows, columns = (1, shape[-1]) if len(shape) == 1 else shape[-2:]
     shown = min(rows, ROWS), min(columns, COLUMNS)
@@ -28,7 +28,7 @@ def of_registers(layout: Layout) -> str:
 
 
 def _holders(layout: Layout, shown: tuple[int, int]) -> dict[tuple[int, int], str]:
-    """The first holder of each element that is shown, of the first matrix of an array of more axes."""
+    """The first holder of each shown element, from the first matrix of an array with more axes."""
     found: dict[tuple[int, int], str] = {}
     elements = layout.elements()
     for thread in range(THREADS):
@@ -41,7 +41,7 @@ def _holders(layout: Layout, shown: tuple[int, int]) -> dict[tuple[int, int], st
 
 
 def of_shared(layout: SharedLayout) -> str:
-    """The pieces of 16 bytes of a buffer's first rows, in the order in which they lie there."""
+    """The 16-byte pieces of a buffer's first rows, in the order of their addresses."""
     what = f"{'x'.join(map(str, layout.shape))} of {layout.itemsize} bytes, {layout.bytes} bytes"
     if not layout.swizzle:
         return f"{what}, row-major"

@@ -1,9 +1,9 @@
 """Register layouts: the thread and register of a warpgroup that hold each element of an array.
 
-A layout is a list of digits. The number of a thread, 0 to 127, is read in mixed radix, the first digit fastest; so is
+A layout is a list of digits. The number of a thread, 0 to 127, is written in mixed radix, the first digit fastest; so is
 the number of a register. Each digit moves along one axis of the array by its stride, or along none: then all its values
-hold the same elements. All layouts of the tensor cores, their reductions, and plain ones are of this form, and what an
-operation needs to know is computed from the digits alone.
+hold the same elements. All layouts of the tensor cores, their reductions, and plain layouts have this form, and every
+property that an operation needs is computed from the digits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Digit:
     """One digit of the number of a thread or register.
 
     Fields:
-        size: how many values it has.
+        size: the number of its values.
         axis: the axis of the array that it moves along; None for none.
-        stride: by how many elements.
+        stride: the elements between its values along this axis.
     """
 
     size: int
@@ -39,12 +39,12 @@ class Digit:
 class Layout:
     """A layout for arrays of one shape.
 
-    What lies outside of the shape, where the digits do not fit it, is held in registers that mean nothing.
+    If the digits reach beyond the shape, the registers of elements outside it are unused.
 
     Fields:
-        shape: of the array.
-        threads, registers: their digits, the fastest first. The sizes of those of the threads multiply to 128.
-        name: what errors call it.
+        shape: the shape of the array.
+        threads, registers: their digits, the fastest first. The product of the threads' sizes is 128.
+        name: its name in errors.
     """
 
     shape: tuple[int, ...]
@@ -61,22 +61,22 @@ class Layout:
         return math.prod(digit.size for digit in self.registers)
 
     def same(self, other: Layout) -> bool:
-        """True if both put every element into the same registers of the same threads, whatever they are called."""
+        """True if both map every element to the same registers of the same threads; names are ignored."""
         mine = self.shape, _plain(self.threads), _plain(self.registers)
         return mine == (other.shape, _plain(other.threads), _plain(other.registers))
 
     def coordinate(self, axis: int, register: str, thread: str) -> str:
-        """The index along an axis of what a thread holds in a register, as a C expression of their numbers."""
+        """The index along an axis of the element in a register of a thread, as a C expression of their numbers."""
         terms = [*_terms(self.registers, axis, register), *_terms(self.threads, axis, thread)]
         return " + ".join(terms) or "0"
 
     def reach(self, axis: int) -> int:
-        """One more than the greatest index along an axis that a register stands for."""
+        """One more than the greatest index of a register along an axis, in the shape or beyond."""
         digits = [digit for digit in (*self.registers, *self.threads) if digit.axis == axis]
         return 1 + sum((digit.size - 1) * digit.stride for digit in digits)
 
     def guard(self, register: str, thread: str) -> str | None:
-        """True if a register holds an element of the array, as a C expression; None where each does."""
+        """True if a register holds an element of the array, as a C expression; None if every register does."""
         tests = [
             f"{self.coordinate(axis, register, thread)} < {extent}"
             for axis, extent in enumerate(self.shape)
@@ -93,9 +93,9 @@ class Layout:
         return found
 
     def reduced(self, axes: Iterable[int], keep: bool = False) -> Layout:
-        """The layout of what a reduction along axes gives where it is computed; with `keep`, they stay, of size 1.
+        """The layout of a reduction's result along axes, before any exchange; with `keep`, the axes have size 1.
 
-        Threads that differed along these axes alone hold the same elements.
+        Threads that differ only along these axes hold the same elements.
         """
         gone = set(axes)
         if keep:
@@ -114,7 +114,7 @@ class Layout:
         return Layout(shape, threads, registers, f"{self.name}.reduce({listed})")
 
     def projected(self, axes: Iterable[int], register: str) -> str:
-        """The number, in the layout reduced along axes, of the register that one of this layout goes to."""
+        """The register, in the layout reduced along axes, into which a register of this layout is reduced."""
         gone = set(axes)
         terms, place, weight = [], 1, 1
         for digit in self.registers:
@@ -141,7 +141,7 @@ class Layout:
         return " && ".join(tests) or None
 
     def vector(self) -> int:
-        """The number of consecutive registers that hold neighbours along the last axis, from one that it divides."""
+        """The number of consecutive registers with neighbours along the last axis, from an index that it divides."""
         last, size = len(self.shape) - 1, 1
         for digit in self.registers:
             if digit.axis != last or digit.stride != size:
@@ -152,7 +152,7 @@ class Layout:
 
 
 def _plain(digits: Sequence[Digit]) -> tuple[Digit, ...]:
-    """The digits without those of one value, neighbours that count on along one axis as one."""
+    """The normal form: without digits of one value, and with contiguous digits along one axis merged."""
     found: list[Digit] = []
     for digit in digits:
         if digit.size == 1:
@@ -170,7 +170,7 @@ def _plain(digits: Sequence[Digit]) -> tuple[Digit, ...]:
 
 
 def _weights(digits: Sequence[Digit]) -> list[int]:
-    """The weight of each digit in the number."""
+    """The place value of each digit."""
     return list(accumulate((digit.size for digit in digits), lambda a, b: a * b, initial=1))[:-1]
 
 
@@ -209,21 +209,21 @@ def _term(number: str, weight: int, size: int, total: int, factor: int) -> str:
 
 
 def wgmma(rows: int, columns: int) -> Layout:
-    """The accumulator of a product `[rows, columns]`, and its left operand of 16-bit elements; 64 rows at a time."""
+    """A product's accumulator `[rows, columns]`, or its left operand with 16-bit elements, in tiles of 64 rows."""
     threads = (Digit(4, 1, 2), Digit(8, 0, 1), Digit(4, 0, 16))
     registers = (Digit(2, 1, 1), Digit(2, 0, 8), Digit(columns // 8, 1, 8), Digit(rows // 64, 0, 64))
     return Layout((rows, columns), threads, registers, "WGMMA")
 
 
 def wgmma_left_8bit(rows: int, depth: int) -> Layout:
-    """The left operand of a product in registers, elements of 8 bits."""
+    """The left operand of a product in registers, with 8-bit elements."""
     threads = (Digit(4, 1, 4), Digit(8, 0, 1), Digit(4, 0, 16))
     registers = (Digit(4, 1, 1), Digit(2, 0, 8), Digit(depth // 16, 1, 16), Digit(rows // 64, 0, 64))
     return Layout((rows, depth), threads, registers, "WGMMA_8BIT")
 
 
 def wgmma_left_32bit(rows: int, depth: int) -> Layout:
-    """The left operand of a product in registers, elements of 32 bits (tf32)."""
+    """The left operand of a product in registers, with 32-bit elements (tf32)."""
     threads = (Digit(4, 1, 1), Digit(8, 0, 1), Digit(4, 0, 16))
     registers = (Digit(2, 0, 8), Digit(depth // 4, 1, 4), Digit(rows // 64, 0, 64))
     return Layout((rows, depth), threads, registers, "WGMMA left operand of 32 bits")
@@ -233,14 +233,14 @@ def wgmma_left_32bit(rows: int, depth: int) -> Layout:
 
 
 def splat(shape: tuple[int, ...]) -> Layout:
-    """Every element is the same, and every thread holds it in one register."""
+    """All elements are equal, and every thread holds the value in one register."""
     return Layout(shape, (Digit(THREADS),), (), "WG_SPLAT")
 
 
 def warp(shape: tuple[int, ...]) -> Layout:
-    """Every warp holds the whole array, along its last axis by lanes: for small arrays, which need no barrier then."""
+    """Every warp holds the whole array, with lanes along its last axis: small arrays then need no barrier."""
     *outer, last = shape or (1,)
-    # A single element is held by all lanes: as all other layouts have it, no thread holds nothing of an axis of one.
+    # All lanes hold an axis of one element, as in all other layouts, so that no thread is without elements.
     threads = (Digit(LANES, len(shape) - 1 if last > 1 else None), Digit(THREADS // LANES))
     registers = [Digit(-(-last // LANES), len(shape) - 1, LANES)] if shape else []
     registers += [Digit(extent, axis) for axis, extent in reversed(list(enumerate(outer)))] if shape else []
@@ -248,7 +248,7 @@ def warp(shape: tuple[int, ...]) -> Layout:
 
 
 def strided(shape: tuple[int, ...], vector: int = 1) -> Layout:
-    """Neighbouring threads hold neighbouring vectors of elements, the last axis first.
+    """Neighbouring threads hold neighbouring vectors of elements, along the last axis first.
 
     Args:
         vector: elements of a vector along the last axis.
@@ -271,5 +271,5 @@ def strided(shape: tuple[int, ...], vector: int = 1) -> Layout:
 
 
 def registers_of_each(shape: tuple[int, ...]) -> Layout:
-    """A layout for one element at a time: neighbouring threads hold neighbours."""
+    """A layout for accesses to single elements: neighbouring threads hold neighbours."""
     return strided(shape) if shape else splat(())

@@ -1,9 +1,9 @@
-"""Shared-memory layouts: plain or in swizzled blocks, and their descriptors for the tensor cores.
+"""Shared-memory layouts: row-major or swizzled blocks, and their descriptors for the tensor cores.
 
-A swizzled buffer `[..., rows, columns]` is cut along its columns into blocks whose rows are as wide as the swizzle, 32,
-64 or 128 bytes. The blocks of a matrix lie one after another: `[..., columns / span, rows, span]`. This is what boxes
-of tensor maps fill and what the tensor cores read. The swizzle permutes the 16-byte pieces of a row by bits of the
-address (PTX ISA, "Tensor swizzling modes"), so that it holds for rows at any place.
+A swizzled buffer `[..., rows, columns]` is split along its columns into blocks with rows as wide as the swizzle, 32, 64
+or 128 bytes. The blocks of a matrix are contiguous: `[..., columns / span, rows, span]`. Tensor maps fill and tensor
+cores read this layout. The swizzle permutes the 16-byte pieces of a row by bits of the address (PTX ISA, "Tensor
+swizzling modes"), so that it does not depend on the first row of an access.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 SWIZZLES = (128, 64, 32)
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
-"""The name of a swizzle in a matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
+"""The code of a swizzle in a matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
 
 GROUP = 8
 """Rows after which a swizzle repeats."""
@@ -25,10 +25,10 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """The places of the elements of a buffer, in bytes from its start.
+    """The byte offsets of a buffer's elements.
 
     Fields:
-        shape: of the buffer.
+        shape: the shape of the buffer.
         itemsize: bytes of an element.
         swizzle: bytes of a swizzled row; 0 for a buffer in row-major order.
     """
@@ -44,7 +44,7 @@ class SharedLayout:
 
     @property
     def alignment(self) -> int:
-        """The alignment of its start: that of its swizzle; copies want 128 bytes."""
+        """The alignment of its start: a period of the swizzle, else 128 bytes, for copies."""
         return GROUP * self.swizzle or 128
 
     @property
@@ -54,7 +54,7 @@ class SharedLayout:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next along each axis; of a swizzled one, within a row of a block."""
+        """Byte strides along each axis; along a swizzled last axis, within a row of a block."""
         *outer, last = self.shape
         found, step = [self.itemsize], (self.swizzle or last * self.itemsize)
         if outer:
@@ -71,7 +71,7 @@ class SharedLayout:
         return self.swizzle * self.shape[-2] if self.swizzle else 0
 
     def offset(self, place: Sequence[str]) -> str:
-        """The byte at which an element begins before the swizzle, as a C expression of its indices."""
+        """The byte offset of an element before the swizzle, as a C expression of its indices."""
         terms = []
         for axis, (index, stride) in enumerate(zip(place, self.strides, strict=True)):
             if axis == len(self.shape) - 1 and self.swizzle and self.shape[-1] > self.span:
@@ -86,7 +86,7 @@ class SharedLayout:
         return added(*terms)
 
     def addresses(self, base: int = 0) -> np.ndarray[Any, Any]:
-        """The byte at which each element begins, of a buffer at a place. For tests and pictures."""
+        """The address of each element of a buffer at `base`. For tests and pictures."""
         places = np.indices(self.shape).astype(np.int64)
         last = places[-1]
         found = np.full(self.shape, base, np.int64)
@@ -99,12 +99,12 @@ class SharedLayout:
 
 
 def swizzled(address: Any, swizzle: int) -> Any:
-    """The place of a byte: the bits from 4 on are exchanged by those from 7 on, one, two or three of them."""
+    """The swizzled address of a byte: one, two or three bits from bit 4 are XORed with those from bit 7."""
     return address ^ (address >> 3 & _mask(swizzle)) if swizzle else address
 
 
 def swizzled_text(address: str, swizzle: int) -> str:
-    """The same as a C expression, of the name of an address."""
+    """The swizzled address as a C expression; `address` is the name of a variable."""
     return f"({address} ^ ({address} >> 3 & {_mask(swizzle):#x}))" if swizzle else address
 
 
@@ -113,18 +113,18 @@ def _mask(swizzle: int) -> int:
 
 
 def swizzle_for(columns: int, itemsize: int) -> int:
-    """The widest swizzle of whose rows a number of columns is made; 0 for none."""
+    """The widest swizzle that divides a row of this many columns; 0 for none."""
     return next((swizzle for swizzle in SWIZZLES if columns * itemsize % swizzle == 0), 0)
 
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """The descriptor of an operand of a product (PTX ISA, "Strides" and "Matrix Descriptor Format").
+    """The matrix descriptor of a product's operand (PTX ISA, "Strides" and "Matrix Descriptor Format").
 
     Fields:
         leading, stride: the leading and stride dimension byte offsets.
-        mode: how the swizzle is named.
-        transposed: whether its rows lie along m or n rather than along k.
+        mode: the code of the swizzle.
+        transposed: True if its rows are along m or n rather than along k.
     """
 
     layout: SharedLayout
@@ -132,21 +132,21 @@ class SharedOperand:
 
     @property
     def leading(self) -> int:
-        """From one block of columns to the next, where these lie along m or n; the hardware ignores it otherwise."""
+        """Bytes between blocks of columns, if these are along m or n; the hardware ignores it otherwise."""
         return self.layout.block_bytes if self.transposed else 16
 
     @property
     def stride(self) -> int:
-        """From one group of 8 rows to the next."""
+        """Bytes between groups of 8 rows."""
         return GROUP * self.layout.swizzle
 
     @property
     def mode(self) -> int:
-        """The name of the swizzle."""
+        """The code of the swizzle."""
         return MODES[self.layout.swizzle]
 
     def step(self, depth: int) -> int:
-        """Bytes from the operand's start to where a product begins whose k starts at `depth`."""
+        """Bytes from the operand's start to the start of an instruction at `depth` along k."""
         layout = self.layout
         if self.transposed:
             return depth * layout.swizzle
@@ -166,7 +166,7 @@ def times(text: str, factor: int) -> str:
 
 
 def closes_last(text: str) -> bool:
-    """True if the first bracket of a C expression is closed by its last sign."""
+    """True if the last character of a C expression closes its first bracket."""
     depth = 0
     for n, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

@@ -1,4 +1,4 @@
-"""Rules of the operations on Hopper: a module per family. `REFUSED` says why the others are not compiled."""
+"""Rules of the operations on Hopper, a module for each family. `REFUSED` has the reasons against the others."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("keep", "tee", "zero_outside", "initialize"), _OF_CPUS),
     "grid_call": _NESTED,
 }
-"""Why an operation is not compiled; the user reads it."""
+"""The reasons why operations are not compiled, for messages to the user."""

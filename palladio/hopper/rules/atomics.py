@@ -1,5 +1,5 @@
-"""Atomic operations: of the threads that hold an element, the first does it, and the others hear what was there.
-Semaphores, which are counters in global memory."""
+"""Atomic operations, by the first of the threads that hold an element, which sends the old value to the others; and
+semaphores, which are counters in global memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _require(found: Access, name: str) -> str:
     """The C++ type of the element.
 
     Raises:
-        Refused: for a dtype that is not one of 32 or 64 bits.
+        Refused: the dtype does not have 32 or 64 bits.
     """
     dtype = found.dtype
     if dtype.itemsize < 4 or narrow(dtype) or dtypes.is_bool(dtype):
@@ -43,7 +43,7 @@ def _require(found: Access, name: str) -> str:
 
 
 def _call(found: Access, address: str, shared: str, plain: str, arguments: str) -> str:
-    """The primitive on an element."""
+    """The call of a primitive on an element, as a C expression."""
     where = found.where
     if isinstance(where, Shared):
         return f"pal::{shared}({swizzled_text(address, where.layout.swizzle)}, {arguments})"
@@ -51,7 +51,7 @@ def _call(found: Access, address: str, shared: str, plain: str, arguments: str) 
 
 
 def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Sequence[Entry]:
-    """Do something to every element that is selected; `express` of its address and the values gives what was there."""
+    """Apply an atomic to every selected element; `express` gives the C expression of the old value."""
     root, *rest = eqn.inputs
     values, indices = rest[:count], rest[count:]
     (out,) = eqn.outputs
@@ -80,7 +80,7 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Se
 
 
 def _heard(scope: Scope, old: Registers, out: Var) -> Entry:
-    """The old value, for all threads."""
+    """The old values, in the output's layout in all threads."""
     if out.type.shape:
         return exchange.through_shared(scope, old, scope.layout(out))
     base = exchange.put(scope, old, old.layout)
@@ -109,7 +109,7 @@ def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return _each(scope, eqn, 2, express)
 
 
-# Semaphores: one thread of the warpgroup raises them and waits for them.
+# Semaphores: one thread of the warpgroup signals and waits.
 
 
 def _semaphore(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> str:
@@ -125,7 +125,7 @@ def _semaphore(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Se
 
 
 def _signal(scope: Scope, eqn: Eqn) -> None:
-    """Order the writes of the warpgroup before."""
+    """Signal after a synchronisation, which orders the warpgroup's writes before."""
     root, amount, *indices = eqn.inputs
     address = _semaphore(scope, root, eqn.transforms, indices)
     scope.sync()
@@ -147,7 +147,7 @@ def _await(scope: Scope, eqn: Eqn) -> None:
 
 
 def _count(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """All threads hear the same count."""
+    """Read a semaphore in one thread and send the count to all threads."""
     root, *indices = eqn.inputs
     (out,) = eqn.outputs
     address = _semaphore(scope, root, eqn.transforms, indices)
