@@ -392,7 +392,7 @@ class Scope:
         return scalar
 
     def rank(self, peer: Sequence[tuple[str, Start]]) -> str:
-        """The rank of a peer block in the cluster, from its index along some axes; along the others it is this block's."""
+        """The rank of a peer block in the cluster, from its index along some axes and this block's along the others."""
         sizes, given = self.kernel.axis("cluster"), dict(peer)
         terms, weight = [], 1
         for name in reversed(list(sizes)):

@@ -1,7 +1,7 @@
 """A kernel in the memory of a device, and its launch.
 
-The structures that the driver reads at a launch (the configuration, the parameters, encoded tensor maps) are built once,
-and machine code replaces the addresses that differ from the previous launch (`direct`). Each map is encoded once.
+The structures that the driver reads at a launch (the configuration, parameters, encoded tensor maps) are built once, and
+machine code replaces the addresses that differ from the previous launch (`direct`). Each map is encoded once.
 
 A kernel with parameters by value, or with a grid known only at the call, is launched by ctypes, as is every kernel if
 machine code cannot be compiled: the structures are built for each stream and set of addresses, and are cached, since

@@ -1,6 +1,6 @@
 """Layout inference: the register layout of each array of a program.
 
-The tensor cores demand layouts, and so may the kernel (`layout_cast`). Layouts propagate from there: through elementwise
+The tensor cores demand layouts, and so may the kernel (`layout_cast`). Layouts propagate from there through elementwise
 operations, reductions and broadcasts, into loops and out of them. Arrays without a demand get a plain layout. The rules
 convert operands that have another layout than an operation needs.
 Every conversion is possible; but if a kernel requests two layouts for values that must have one, it is ambiguous: that

@@ -1,6 +1,6 @@
 """Register layouts: the thread and register of a warpgroup that hold each element of an array.
 
-A layout is a list of digits. The number of a thread, 0 to 127, is written in mixed radix, the first digit fastest; so is
+A layout is a list of digits. The number of a thread, 0 to 127, is read in mixed radix, the first digit fastest; so is
 the number of a register. Each digit moves along one axis of the array by its stride, or along none: then all its values
 hold the same elements. All layouts of the tensor cores, their reductions, and plain layouts have this form, and every
 property that an operation needs is computed from the digits.

@@ -1,4 +1,4 @@
-"""Barriers: threads of the launch arrive with each warp for itself, so that none waits for a whole warpgroup."""
+"""Barriers. Each warp of a thread of the launch arrives separately, so that no warp waits for its warpgroup."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palladio.types.transforms import Transform
 def slot(
     scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom], remote: bool = False
 ) -> tuple[Barriers, str]:
-    """The barriers, and which of them is meant, as a C expression."""
+    """The barriers, and the selected one's number, as a C expression."""
     found = scope.entry(root)
     if not isinstance(found, Barriers):
         raise Refused("a barrier that is none of the block's own is not compiled for Hopper")
@@ -64,7 +64,7 @@ def _wait(scope: Scope, eqn: Eqn) -> None:
 
 
 def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """All warps of a thread hear the same answer: the completion has come when each of them sees it."""
+    """Test a barrier with one answer for all warps of a thread: True when every warp observes the completion."""
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
     scope.note_wait(barriers.root)
@@ -91,7 +91,7 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
     w.line("pal::sync_warp();")
     if barriers.cluster_axes:
         ranks = reached(scope, barriers.cluster_axes)
-        # A warp that stands for all four arrives as often as they would.
+        # A single warp arrives in place of all four.
         lanes = ranks[0] * (WARPS if scope.one_warp else 1)
         test = " && ".join([f"lane < {lanes}", *tests])
         w.line(f"if ({test}) pal::arrive_cluster({where}, {ranks[1]});")
@@ -106,16 +106,16 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
 
 
 def arrive_at(scope: Scope, barriers: Barriers, where: str, rank: str, tests: Sequence[str] = ()) -> None:
-    """Each warp arrives at the barrier of another block of the cluster; one that stands for all, as often."""
+    """Each warp arrives at the barrier of another block of the cluster; a single warp, in place of all four."""
     lanes = WARPS if scope.one_warp else 1
     test = " && ".join([f"lane < {lanes}", *tests])
     scope.w.line(f"if ({test}) pal::arrive_cluster({where}, {rank});")
 
 
 def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:
-    """The number of blocks that an arrival reaches, and the rank of the block that a lane signals.
+    """The number of blocks that an arrival signals, and the rank of the block that a lane signals.
 
-    They are the thread's own block and each that differs from it along one of the axes.
+    They are the thread's own block and each block that differs from it along exactly one of the axes.
     """
     sizes = scope.kernel.axis("cluster")
     names = list(sizes)

@@ -1,6 +1,6 @@
-"""Accesses through transforms that select no box: reshaped references, other dtypes, arrays of indices.
+"""Accesses through transforms that do not select a box: reshaped references, other dtypes, arrays of indices.
 
-The place of an element is followed back through the views one by one, as C expressions.
+The indices of an element are mapped back through the views one by one, as C expressions.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from palladio.types.types import ArrayType, Shape
 from palladio.types.views import Coordinate, View, row_major
 
 Place = Callable[[Sequence[str]], list[str]]
-"""The place of an element that another place in a selection is, as C expressions."""
+"""A map of indices in a selection to indices in its base, as C expressions."""
 
 Gather = Callable[[Atom, Sequence[int], Place], str]
-"""The index that an array of them has for an element: the array, the axes of a selection along which it lies, and the
-place of the element in that."""
+"""`(array of indices, its axes in a selection, map to that selection) -> the index for an element, a C expression`."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The part of a buffer that a stack of transforms selects. It answers as a `Part` does.
+    """The part of a buffer that a stack of transforms selects, with the interface of a `Part`.
 
     Fields:
-        shape: of the buffer.
-        sizes: of what is selected.
-        dtype: of an element of what is selected.
-        back: the indices in the buffer of an element.
-        tests: whether it is inside of all that it is selected from, as C expressions.
+        shape: the shape of the buffer.
+        sizes: the shape of the selection.
+        dtype: the dtype of the selection.
+        back: maps indices in the selection to indices in the buffer.
+        tests: the conditions that an element is inside each base on the way, as C expressions.
     """
 
     shape: Shape
@@ -51,7 +50,7 @@ class Chain:
     peer: tuple[tuple[str, Start], ...] = field(default=())
 
     def place(self, indices: Sequence[str]) -> list[str]:
-        """The indices in the buffer of an element of what is selected, as C expressions."""
+        """The indices in the buffer of an element of the selection, as C expressions."""
         return self.back(indices)
 
 
@@ -66,11 +65,11 @@ def chain(
     """The part of a buffer or array that a stack selects.
 
     Args:
-        found: the views that the stack is.
-        gather: gives the index of an array of them for an element.
+        found: the views of the stack.
+        gather: gives the index for an element from an array of indices.
 
     Raises:
-        Refused: a bitcast that changes the width, the memory of another block, a gather of one number.
+        Refused: the stack changes the width of elements, or selects the memory of another block.
     """
     if any(view.base.dtype.itemsize != whole.dtype.itemsize for view in found):
         raise Refused("a buffer seen as a dtype of another width is not compiled for Hopper", hint=CAST_VALUES)
@@ -99,11 +98,11 @@ def _step(
     gather: Gather,
     selected: Place,
 ) -> tuple[Place, Place]:
-    """The index of an element in the base of a view, from its index in the selection of all views; and its guards.
+    """The map from indices in the last view's selection to indices in this view's base; and the guards of this view.
 
     Args:
-        before: the shape of the base of the view.
-        selected: the index in the selection of this view.
+        before: the shape of the selection to which the view applies.
+        selected: the map from the last view's selection to this view's.
     """
     ranks = {operand: len(indices[operand].type.shape) for operand in view.operands}
     operands = {
@@ -141,7 +140,7 @@ def _unflattened(flat: str, shape: Shape) -> list[str]:
 
 
 def in_layout(scope: Scope, layout: Layout | None) -> Gather:
-    """Arrays of indices in the layout of what is gathered by them: an index is in the register of its element."""
+    """Gathers in the layout of their result: an index is in the register of its element."""
 
     def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:
         if layout is None:
@@ -161,5 +160,5 @@ def in_layout(scope: Scope, layout: Layout | None) -> Gather:
 
 
 def own_place(place: Sequence[str], axes: Sequence[int], shape: Shape) -> list[str]:
-    """The place in an array of indices, which lies along some axes of a selection, of an element of that."""
+    """The position in an array of indices, which is along some axes of a selection, for an element of the selection."""
     return ["0" if extent == 1 else place[axis] for axis, extent in zip(axes, shape, strict=True)]

@@ -16,7 +16,7 @@ from palladio.types.types import ACC, ArrayType
 
 
 def _variable(scope: Scope, var: Var, initial: Atom | None) -> Entry:
-    """A C variable for what branches or turns of a loop give, with a value to begin with."""
+    """A C variable for the result of branches or a loop's carry, with an optional initial value."""
     type = var.type
     if not isinstance(type, ArrayType):
         raise Refused("a reference that a branch chooses is not compiled for Hopper")
@@ -43,7 +43,7 @@ def _assign(scope: Scope, target: Entry, atom: Atom) -> None:
 
 
 def _assign_all(scope: Scope, targets: Sequence[Entry], atoms: Sequence[Atom]) -> None:
-    """Give C variables their next values, all of which are computed from the old ones."""
+    """Assign to C variables in parallel: all new values are computed from the old ones."""
     entries = [scope.entry(atom) for atom in atoms]
     moving = [n for n, (target, entry) in enumerate(zip(targets, entries, strict=True)) if target is not entry]
     kept = {id(target) for target in targets}
@@ -72,7 +72,7 @@ def _kept(scope: Scope, entry: Entry) -> Entry:
 
 
 def _unordered(scope: Scope, *programs: Program) -> None:
-    """After or inside code that may run often or never, nothing that it accesses is known to be in order."""
+    """Assume that all accesses of code that may run any number of times are unordered, inside it and after it."""
     scope.sites = Sites(set(scope.sites.read) | scope.accessed_roots, set(scope.sites.written) | scope.stored_roots)
     if any(eqn.op is wgmma for program in programs for eqn in walk(program)):
         scope.flight, scope.before = [], True
@@ -114,7 +114,7 @@ def _cond(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _common_tail(ends: Sequence[tuple[Sites, list[str], bool]]) -> list[str]:
-    """The products that are the last ones in flight however the branches went."""
+    """The latest products in flight that all branches have in common."""
     tail: list[str] = []
     for names in zip(*(reversed(flight) for _, flight, _ in ends)):
         if len(set(names)) > 1:
@@ -124,7 +124,7 @@ def _common_tail(ends: Sequence[tuple[Sites, list[str], bool]]) -> list[str]:
 
 
 def _arms(number: Scalar, branches: Sequence[Program]) -> list[tuple[str, Program]]:
-    """The branches with their conditions, without what does nothing."""
+    """The branches with their conditions, without empty ones where possible."""
     if len(branches) == 1:
         return [("", branches[0])]
     if len(branches) == 2:
@@ -181,7 +181,7 @@ def _repeat(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """Allocations of each thread of its own."""
+    """Private allocations of each thread."""
     body = eqn.body
     count = len(eqn.inputs)
     scope.bind(body.inputs[:count], eqn.inputs)
@@ -201,18 +201,18 @@ def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def allocated(scope: Scope, var: Var) -> Entry:
-    """The allocation of a reference that all threads share, and of an accumulator, of which each has its own."""
+    """The allocation of a shared reference, or of an accumulator, which is private to each thread."""
     return _accumulator(scope, var) if var.type.space is ACC else scope.place(var)
 
 
 def _is_replaced_first(body: Program, acc: Var) -> bool:
-    """True if the first use of an accumulator is a product of all of it, which need not add to zeros."""
+    """True if the first use of an accumulator is a product that covers it, which can overwrite instead of add."""
     first = next((eqn for eqn in body.eqns if acc in eqn.inputs), None)
     return first is not None and first.op is wgmma and not first.transforms[0]
 
 
 def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
-    """Registers for an accumulator, zero to begin with unless the first product replaces what they hold."""
+    """Registers for an accumulator, initialised to zero unless the first product overwrites them."""
     rows, columns = var.type.shape
     if rows % 64 or columns % 8 or columns > 512:
         raise Refused(
@@ -227,7 +227,7 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
         scope.replaced.add(name)
     else:
         scope.w.line(f"PAL_UNROLL for (int r = 0; r < {tiles * tile}; ++r) {name}[r / {tile}][r % {tile}] = 0;")
-        scope.w.line(keeps)  # they are in their registers before a product begins; ptxas waits for it otherwise
+        scope.w.line(keeps)  # the zeros are in registers before a product starts; otherwise ptxas serialises it
     scope.accumulators[name] = keeps
     return made
 

@@ -1,7 +1,7 @@
-"""Copies of boxes by the copy engine: one thread of the warpgroup starts them.
+"""Copies of boxes by TMA, which one thread of the warpgroup issues.
 
 A box of a tensor map has at most 256 elements along each axis, and no more columns than a swizzled row; so one copy of
-the program may be several boxes. What the engine cannot copy, the threads of the warpgroup do (`_by_threads`).
+the program may be several boxes. The threads of the warpgroup make the copies that TMA cannot (`_load_by_threads`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from palladio.types.types import ArrayType
 from palladio.types.views import Guard, View
 
 MOST = 256
-"""Elements of a box along an axis (CUDA driver API, `cuTensorMapEncodeTiled`: boxDim)."""
+"""The most elements of a box along an axis (CUDA driver API, `cuTensorMapEncodeTiled`: boxDim)."""
 
 PIECE = 16
-"""Bytes whose multiples strides of arrays and rows of boxes have."""
+"""Strides of arrays and rows of boxes are multiples of this number of bytes."""
 
 MOST_AXES = 5
 LINE = 128
-"""Bytes of whose multiples boxes in shared memory begin."""
+"""The alignment of boxes in shared memory, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Box:
 
     Fields:
         shape: its elements along each axis of the array.
-        corner: how far it is from the corner of the copy along each axis of the array.
+        corner: its offset from the start of the copy along each axis of the array.
         offset: bytes from the start of the target's view.
     """
 
@@ -60,11 +60,12 @@ class Copy:
     Fields:
         part: of the array.
         inner: the part of the buffer.
-        start: where that begins, in bytes.
-        outer_limits: the positions that may leave a part of the array on the way; those that leave the array itself
-            are not among them, which the copy engine clips.
-        inner_limits: the positions that may leave the buffer, or a part of it on the way.
-        rows: what gives the rows of the array, where an array of indices does; `part` has the first one instead.
+        part: the part of the array.
+        start: the byte offset of `inner` in the buffer, before the swizzle.
+        outer_limits: the guards of parts of the array on the way that may fail; not those of the array itself, at
+        which TMA clips.
+        inner_limits: the guards of the buffer and of its parts on the way that may fail.
+        rows: the rows of a gather by an array of indices; `part` then has index 0 instead.
     """
 
     array: Global
@@ -77,17 +78,17 @@ class Copy:
     rows: Rows | None = None
 
     def all_or_none(self, limits: Sequence[Limit]) -> list[Limit]:
-        """Those of some limits by which all elements are inside or none."""
+        """The limits that the copy meets or fails as a whole."""
         return [each for each in limits if not each.reach(self.inner.sizes)]
 
     def tested(self, limits: Iterable[Limit], *others: str) -> str:
-        """True if all elements are inside of some limits, and if others hold, as a C expression."""
+        """True if all elements are inside these limits and the other tests hold, as a C expression."""
         tests = [*others, *(each.test_all(self.inner.sizes) for each in limits)]
         return " && ".join(dict.fromkeys(test for test in tests if test != "true")) or "true"
 
 
 def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[object]) -> Copy:
-    """The data of a copy."""
+    """The two sides of a copy."""
     stacks = eqn.transforms
     outer, shared = scope.entry(eqn.inputs[array]), scope.entry(eqn.inputs[buffer])
     if not isinstance(outer, Global) or not isinstance(shared, Shared):
@@ -109,21 +110,21 @@ def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[obj
 def _limits(
     scope: Scope, found: Sequence[View], indices: Sequence[object], clipped: Sequence[Guard] = ()
 ) -> tuple[Limit, ...]:
-    """The guards of views that may fail, without those that hold by themselves."""
+    """The guards of views that may fail, without the clipped ones."""
     kept = [replace(view, guards=tuple(each for each in view.guards if each not in clipped)) for view in found]
     return tuple(limit for view in kept for limit in scope.limits(view, indices))  # type: ignore[arg-type]
 
 
 def start_of(layout: SharedLayout, inner: Part) -> str:
-    """The byte at which a view begins, before the swizzle, as a C expression."""
+    """The byte offset of a view before the swizzle, as a C expression."""
     return layout.offset([start.text for start in inner.starts])
 
 
 def boxes(copy: Copy) -> list[Box]:
-    """The boxes that a copy is made of.
+    """The boxes of a copy.
 
     Raises:
-        Refused: what the copy engine cannot do, with the reason.
+        Refused: TMA cannot make the copy.
     """
     layout, itemsize = copy.buffer.layout, copy.buffer.layout.itemsize
     sizes = copy.part.box()
@@ -146,7 +147,7 @@ def boxes(copy: Copy) -> list[Box]:
 
 
 def _uneven(inner: Part, layout: SharedLayout) -> bool:
-    """True if a plain buffer's part may begin elsewhere than at a multiple of 128 bytes."""
+    """True if the part of a plain buffer may not be aligned to 128 bytes."""
     return any(
         math.gcd(start.factor, INFINITE) * stride % LINE and start.text != "0"
         for start, stride in zip(inner.starts, layout.strides, strict=True)
@@ -154,7 +155,7 @@ def _uneven(inner: Part, layout: SharedLayout) -> bool:
 
 
 def _matched(inner: Part, layout: SharedLayout, extents: list[int], axes: list[int]) -> dict[int, int]:
-    """For each axis of the box that is longer than 1, the axis of the buffer that it fills."""
+    """The axis of the buffer for each axis of the box that is longer than 1."""
     own = [along for along in inner.axes if along.size != 1]
     if not own and extents == [1]:
         return {axes[0]: len(inner.shape) - 1}
@@ -167,7 +168,7 @@ def _matched(inner: Part, layout: SharedLayout, extents: list[int], axes: list[i
 
 
 def _cut(sizes: tuple[int, ...], target: dict[int, int], layout: SharedLayout) -> Iterator[Box]:
-    """Cut a box into those that are dense in the buffer."""
+    """Split a box into boxes that are dense in the buffer."""
     last = len(layout.shape) - 1
     steps = []
     for axis, extent in enumerate(sizes):
@@ -181,7 +182,7 @@ def _cut(sizes: tuple[int, ...], target: dict[int, int], layout: SharedLayout) -
         steps.append(step)
     if not layout.swizzle and len(target) > 1 and last in target.values():
         columns = next(axis for axis, own in target.items() if own == last)
-        if steps[columns] != layout.shape[-1]:  # rows of a box follow each other without a gap
+        if steps[columns] != layout.shape[-1]:  # the rows of a box are contiguous
             steps = [step if axis == columns else 1 for axis, step in enumerate(steps)]
     for place in _places(sizes, steps):
         shape = tuple(min(step, extent - at) for step, extent, at in zip(steps, sizes, place, strict=True))
@@ -234,7 +235,7 @@ def _load(scope: Scope, eqn: Eqn) -> None:
     text = scope.text(predicate)
     scope.before_write(copy.buffer.root)
     if not scope.one_warp:
-        # A copy that landed before all warps have seen the last phase would hide that from them.
+        # A copy that completes before all warps have observed the last phase would hide that phase from them.
         scope.before_write(barriers.root)
     if copy.rows is not None:
         _load_rows(scope, copy, copy.rows, barriers, number, text)
@@ -244,7 +245,7 @@ def _load(scope: Scope, eqn: Eqn) -> None:
     except Refused:
         _load_by_threads(scope, copy, barriers, number, text)
         return
-    missed = copy.all_or_none(copy.inner_limits)  # nothing is written then
+    missed = copy.all_or_none(copy.inner_limits)  # if one fails, nothing is written
     text = copy.tested(missed, text)
     partial = [each for each in (*copy.outer_limits, *copy.inner_limits) if each not in missed]
     if not partial:
@@ -259,7 +260,7 @@ def _load(scope: Scope, eqn: Eqn) -> None:
 
 @contextmanager
 def _either(scope: Scope, inside: str) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Two branches: the copy engine's, where all is inside, and the threads'; none of them orders what follows."""
+    """Two branches: TMA's, if all elements are inside, and the threads'; neither counts as a synchronisation."""
     heads = iter((f"if ({inside})", "else"))
     read, written = set(scope.sites.read), set(scope.sites.written)
     yield lambda: scope.w.block(next(heads))
@@ -275,7 +276,7 @@ def _load_boxes(
     text: str,
     collective: Sequence[str],
 ) -> None:
-    """The copy engine copies boxes; blocks along `collective` axes of the cluster share them."""
+    """Load boxes by TMA; blocks along `collective` axes of the cluster share them."""
     where = address(barriers, number)
     size = sum(math.prod(box.shape) for box in found) * copy.buffer.layout.itemsize
     first = [f"pal::arrive_many({where}, {barriers.unit - 1});"] if barriers.unit > 1 else []
@@ -287,17 +288,17 @@ def _load_boxes(
             name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
             target = added(copy.buffer.base, copy.start, str(box.offset))
             lines.append(f"pal::tma_load(&{name}, {target}, {where}, {coordinates(copy, box)});")
-    # A copy that is not made arrives without bytes.
+    # A copy whose predicate is false still arrives, without bytes.
     scope.w.elect(*first, *_predicated(text, lines, f"pal::arrive({where});"))
 
 
 def _rows_axis(box: Box) -> int | None:
-    """The axis along which a box is divided among the blocks of a cluster: the last but the innermost."""
+    """The axis along which a box is divided among the blocks of a cluster: the last one before the innermost."""
     return max((axis for axis, size in enumerate(box.shape[:-1]) if size > 1), default=None)
 
 
 def _divides(scope: Scope, found: Sequence[Box], axes: Sequence[str]) -> bool:
-    """True if each of the blocks can load whole groups of 8 rows. If not, each of them loads everything for itself."""
+    """True if each block can load whole groups of 8 rows; otherwise each block loads everything."""
     sizes = scope.kernel.axis("cluster")
     count = math.prod(sizes[name] for name in axes)
     rows = [box.shape[axis] if (axis := _rows_axis(box)) is not None else 1 for box in found]
@@ -305,7 +306,7 @@ def _divides(scope: Scope, found: Sequence[Box], axes: Sequence[str]) -> bool:
 
 
 def _shared_loads(scope: Scope, copy: Copy, found: Sequence[Box], where: str, axes: Sequence[str]) -> list[str]:
-    """The blocks along cluster axes load a part each, all of them get the whole."""
+    """Multicast loads: each block along the cluster axes loads a part for all of them."""
     sizes = scope.kernel.axis("cluster")
     names = list(sizes)
     count = math.prod(sizes[name] for name in axes)
@@ -376,7 +377,7 @@ def _store(scope: Scope, eqn: Eqn) -> None:
 
 
 def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], text: str, reduction: str | None) -> None:
-    """The copy engine copies boxes, or combines with them."""
+    """Store or reduce boxes by TMA."""
     lines = []
     for box in found:
         name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
@@ -386,17 +387,17 @@ def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], text: str, redu
     scope.w.elect(*_predicated(text, lines))
 
 
-# By the threads of the warpgroup.
+# Copies by the threads of the warpgroup.
 
 PIECES = {2: "u16", 4: "u32", 8: "u32x2", 16: "u32x4"}
-"""The types of pieces of several elements, by their bytes."""
+"""The C++ types of pieces of several elements, by size in bytes."""
 
 
 def _piece(copy: Copy) -> int:
-    """Elements that a thread copies at a time: as many as lie together on both sides, wherever the copy begins.
+    """Elements that a thread copies together: contiguous and aligned on both sides, for all starts of the copy.
 
-    Arrays begin at a multiple of 16 bytes, buffers at one of 128. What begins at a place that is not known, or whose
-    rows have an odd size, is copied in smaller pieces. A piece is inside of the array, and of other limits, or outside.
+    Arrays are aligned to 16 bytes, buffers to 128. Copies with unknown starts or with rows of odd sizes have smaller
+    pieces. A piece is inside the array and other limits as a whole, or outside.
     """
     layout, part, inner = copy.buffer.layout, copy.part, copy.inner
     itemsize, sizes = layout.itemsize, copy.inner.sizes
@@ -416,7 +417,7 @@ def _piece(copy: Copy) -> int:
 
 
 def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str], piece: int = 1) -> None:
-    """Write a loop over the pieces of a copy: `place` is that in the array, `byte` the address in the buffer."""
+    """Write a loop over the pieces of a copy: `place` is the position in the array, `byte` the address in the buffer."""
     sizes, w = list(copy.inner.sizes), scope.w
     if piece > 1:
         sizes[-1] //= piece
@@ -459,7 +460,7 @@ def _named(name: str, count: int) -> list[str]:
 
 
 def _load_rows(scope: Scope, copy: Copy, rows: Rows, barriers: Barriers, number: str, text: str) -> None:
-    """All threads start to copy pieces of rows, which keep the phase open; then the barrier gets the copy's arrival."""
+    """All threads issue copies of pieces of rows, which keep the phase open; then one thread arrives for the copy."""
     limited = copy.outer_limits or copy.inner_limits
     lines = None if limited else in_pieces(scope, copy.array, rows, copy.buffer, copy.inner)
     if lines is None:
@@ -472,7 +473,7 @@ def _load_rows(scope: Scope, copy: Copy, rows: Rows, barriers: Barriers, number:
 
 
 def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, text: str) -> None:
-    """All threads copy elements; then the barrier gets the arrival of the copy, and asynchronous readers see them."""
+    """All threads copy elements; after a fence for asynchronous readers, one thread arrives for the copy."""
     kind = memory_type(copy.array.type.dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
     value, piece = f"inside ? pal::load_global(({kind} const*){pointer} + place) : ({kind})0", _piece(copy)
@@ -487,7 +488,7 @@ def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, 
 
 
 def _arrive(scope: Scope, barriers: Barriers, number: str) -> None:
-    """One thread arrives for a copy that all threads have made."""
+    """One thread arrives for a copy by all threads."""
     unit = WARPS if barriers.unit > 1 else 1
     call = (
         f"pal::arrive_many({address(barriers, number)}, {unit});"
@@ -532,11 +533,11 @@ def _commit_global(scope: Scope, eqn: Eqn) -> None:
 
 
 def _prefetch(scope: Scope, eqn: Eqn) -> None:
-    """A hint, which is not taken yet."""
+    """Ignore a hint; prefetches are not implemented yet."""
 
 
 def _launched_in_order(scope: Scope, eqn: Eqn) -> None:
-    """Nothing: kernels of one stream are launched in order, without the attribute that lets them overlap."""
+    """Nothing to do: kernels of one stream run in order, without the attribute for programmatic overlap."""
 
 
 RULES: dict[str, Rule] = {

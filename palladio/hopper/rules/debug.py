@@ -1,4 +1,4 @@
-"""Printing and checks: one thread of those that run the program does it, for all of them."""
+"""Printing and checks, by one of the threads that run the program together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from palladio.lower.refused import Refused
 from palladio.types import dtypes
 
 SPECIFICATION = re.compile(r"([<>]?)([+ ]?)(0?)(\d*)(\.\d+)?([dxXofFeEgG]?)")
-"""The specifications of Python that C's printf has too: alignment, sign, zeros, width, precision, type."""
+"""The format specifications of Python that printf supports too: alignment, sign, zeros, width, precision, type."""
 
 FLOATING = "fFeEgG"
 
 
 def _one(scope: Scope) -> str:
-    """True in one thread of those that run the program together, as a C expression."""
+    """True in one of the threads that run the program together, as a C expression."""
     return "lane == 0" if scope.warps else "thread == 0"
 
 
 def _field(scope: Scope, atom: Atom, specification: str) -> tuple[str, str]:
-    """A field of the format and its value, as C has them."""
+    """A field of printf's format, and its argument in C."""
     type, found = atom.type, SPECIFICATION.fullmatch(specification)
     if type.shape:
         raise Refused(
@@ -50,7 +50,7 @@ def _field(scope: Scope, atom: Atom, specification: str) -> tuple[str, str]:
 
 
 def _print(scope: Scope, eqn: Eqn) -> None:
-    """`printf`, of whose format the numbers are."""
+    """Write a call of `printf`, with the numbers as its arguments."""
     atoms = iter(eqn.inputs)
     text, values = "", []
     for before, field, specification, _ in string.Formatter().parse(eqn.format):
@@ -64,14 +64,14 @@ def _print(scope: Scope, eqn: Eqn) -> None:
 
 
 def _check(scope: Scope, eqn: Eqn) -> None:
-    """A condition that all threads see alike."""
+    """Check a condition, which is equal in all threads."""
     (condition,) = eqn.inputs
     failed = f"pal::check_failed({_quoted(eqn.message)}, __FILE__, __LINE__)"
     scope.w.line(f"if ({_one(scope)} && !({scope.text(condition)})) {failed};")
 
 
 def _quoted(text: str) -> str:
-    """A string of C; characters that it has no escapes for are written in octal, byte by byte."""
+    """A string literal in C; bytes that are not printable ASCII are octal escapes."""
     plain = ""
     for byte in text.encode():
         character = chr(byte)

@@ -1,6 +1,6 @@
-"""Operations on elements: one C expression each, for numbers and for arrays in registers alike.
+"""Elementwise operations: one C expression each, for numbers and for arrays in registers.
 
-Floats narrower than float32 are computed in float32 and rounded after each operation, as their definitions say.
+Floats narrower than float32 are computed in float32 and rounded after each operation, as their definitions require.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 INT_BYTES = 4
-"""Narrower integers are computed as `int`, which they do not leave."""
+"""Narrower integers are computed as `int`, without overflow."""
 
 Expression = Callable[..., str]
 """`(dtype of the inputs, *C expressions, **params) -> C expression`."""
@@ -40,7 +40,7 @@ def _infix(sign: str) -> Expression:
 
 
 def _wrapping(sign: str) -> Expression:
-    """Sums and products of signed integers that may leave their dtype, which only unsigned ones may in C++."""
+    """Sums and products of signed integers that may overflow, which is defined in C++ for unsigned ones only."""
 
     def express(dtype: DType, x: str, y: str) -> str:
         unsigned = _unsigned(dtype)
@@ -66,7 +66,7 @@ WRAPPING: dict[str, Expression] = {
     "abs": lambda dtype, x: f"({x} < 0 ? {_negative(dtype, x)} : {x})",
     "integer_pow": _whole_power,
 }
-"""The forms of operations on signed integers of 32 and 64 bits whose results are not known to be in range."""
+"""Operations on signed 32-bit and 64-bit integers whose results may overflow."""
 
 
 def _wide(dtype: DType) -> bool:
@@ -82,7 +82,7 @@ def _one(dtype: DType) -> str:
 
 
 def _divide(dtype: DType, x: str, y: str) -> str:
-    """Integers by zero give all bits set."""
+    """A quotient; of integers by zero, all bits are set."""
     if dtypes.is_float(dtype) or _is_number(y):
         return f"{x} / {y}"
     least = (
@@ -102,7 +102,7 @@ def _remainder(dtype: DType, x: str, y: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """True if a C expression is a constant other than 0 and -1, by which integers are divided without care."""
+    """True if a C expression is a positive constant, by which integers are divided without special cases."""
     return text.rstrip("ul").isdecimal() and int(text.rstrip("ul")) > 0
 
 
@@ -129,7 +129,7 @@ def _absolute(dtype: DType, x: str) -> str:
 
 
 def _power(dtype: DType, x: str, y: int) -> str:
-    """By squaring is for the compiler: the factors are written out."""
+    """A power with its factors written out; squaring is left to the C++ compiler."""
     if y == 0:
         return _one(dtype) if dtypes.is_float(dtype) else "1"
     if abs(y) > 8 and dtypes.is_float(dtype):
@@ -182,7 +182,7 @@ def _shift_arithmetic(dtype: DType, x: str, y: str) -> str:
 
 
 def _counted(function: str) -> Expression:
-    """The count of some bits: narrow integers have zeros above them."""
+    """A count of bits; narrow integers are zero-extended."""
 
     def express(dtype: DType, x: str) -> str:
         text = f"pal::{function}(({'u64' if dtype.itemsize == 8 else 'u32'})({_unsigned(dtype)}){x})"
@@ -193,7 +193,7 @@ def _counted(function: str) -> Expression:
 
 
 def _next_after(dtype: DType, x: str, y: str) -> str:
-    """One more or less of the bits, which count away from zero."""
+    """The bits plus or minus one: as integers, they increase away from zero."""
     kind = narrow(dtype)
     if kind is None:
         return _function("nextafter")(dtype, x, y)
@@ -251,7 +251,7 @@ EXPRESSIONS: dict[str, Expression] = {
         )
     },
 }
-"""An operation on elements."""
+"""The C expressions of elementwise operations, by name."""
 
 FACTORS: dict[str, Callable[[int, int], int]] = {
     "add": math.gcd,
@@ -260,11 +260,11 @@ FACTORS: dict[str, Callable[[int, int], int]] = {
     "max": math.gcd,
     "mul": lambda a, b: min(a * b, 1 << 30),
 }
-"""A number that divides an integer, from those that divide the two that it is computed from."""
+"""A known divisor of an operation's result, from those of its two operands."""
 
 
 def wraps(dtype: DType) -> bool:
-    """True if arithmetic of a dtype that leaves it would be undefined in C++."""
+    """True if overflow of a dtype's arithmetic is undefined in C++."""
     return dtypes.is_integer(dtype) and dtypes.is_signed(dtype) and dtype.itemsize >= INT_BYTES
 
 
@@ -284,7 +284,7 @@ def _elementwise(name: str) -> Rule:
 def mapped(
     scope: Scope, eqn: Eqn, express: Callable[..., str], factor: Callable[[int, int], int] | None = None
 ) -> Entry:
-    """The result of an operation on elements."""
+    """The result of an elementwise operation."""
     (out,) = eqn.outputs
     dtype = out.type.dtype
     if not out.type.shape:
@@ -309,7 +309,7 @@ def mapped(
 def _computed(
     scope: Scope, arrays: Sequence[Array], shape: tuple[int, ...], dtype: DType, express: Callable[..., str]
 ) -> Computed:
-    """A result that follows from positions alone stays a way to compute it."""
+    """A result that is a function of positions alone, which stays unmaterialised."""
 
     def at(layout: Layout, register: str, thread: str) -> str:
         texts = [
@@ -326,7 +326,7 @@ def _bracketed(text: str) -> str:
     return text if plain or (text.startswith("(") and closes_last(text)) else f"({text})"
 
 
-# Choices and changes of dtype.
+# Selects and conversions.
 
 
 def _select(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -334,7 +334,7 @@ def _select(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def converted(text: str, source: DType, target: DType) -> str:
-    """A number in another dtype: floats to integers towards zero and saturated, NaN to 0; integers wrap around."""
+    """A number converted to another dtype: floats to integers truncate and saturate, NaN to 0; integers wrap around."""
     if source == target:
         return text
     if dtypes.is_bool(target):
@@ -391,7 +391,7 @@ def _bitcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _multiple(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """A promise that one number divides another."""
+    """The kernel's promise that a number is a multiple of others."""
     known = scope.entry(eqn.inputs[0])
     if not isinstance(known, Scalar):
         return [known]

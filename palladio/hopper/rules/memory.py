@@ -40,7 +40,7 @@ from palladio.types.types import ArrayType
 from palladio.types.views import row_major
 
 WORDS = {4: "u32", 8: "u32x2", 16: "u32x4"}
-"""The types of vectors, by their bytes."""
+"""The C++ types of vectors, by size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Access:
 
     Fields:
         where: the buffer or array.
-        part: what is accessed.
-        limits: the positions that may be outside, of the array or of a part of it on the way.
+        part: the accessed part.
+        limits: the guards that may fail, of the array or of its parts on the way.
     """
 
     scope: Scope
@@ -60,16 +60,16 @@ class Access:
 
     @property
     def dtype(self) -> DType:
-        """Of an element."""
+        """The dtype of an element."""
         return self.part.dtype if isinstance(self.part, Chain) else self.where.type.dtype
 
     def pointer(self) -> str:
-        """The parameter that is the array's address."""
+        """The name of the parameter with the array's address."""
         where = self.where
         return self.scope.kernel.pointer(where.number, where.name)  # type: ignore[union-attr]
 
     def inside(self, index: Sequence[str]) -> str | None:
-        """True if an element is inside of all that it is selected from, as a C expression; None where all are."""
+        """True if an element is inside the array and all parts on the way, as a C expression; None if all are."""
         tests = [limit.test(index) for limit in self.limits]
         if isinstance(self.part, Chain):
             tests += self.part.tests(index)
@@ -110,7 +110,7 @@ class Access:
         return f"pal::store_global<{kind}>({address}, {to_memory(value, self.dtype)});"
 
     def block(self, action: str) -> tuple[str, str]:
-        """The primitive, and its argument that says in which block of the cluster."""
+        """The primitive, and its argument for the block of the cluster."""
         if not self.part.peer:
             return f"{action}_shared", ""
         return f"{action}_cluster", f", {self.scope.rank(self.part.peer)}"
@@ -133,10 +133,10 @@ def access(
     layout: Layout | None = None,
     gather: Gather | None = None,
 ) -> Access:
-    """The memory that an equation accesses, of elements that it wants in a layout.
+    """The memory that an equation accesses; `layout` is that of the elements in registers.
 
     Args:
-        gather: gives the index of an array of them for an element, if not in that layout.
+        gather: gives the index for an element from an array of indices; by default, in that layout.
     """
     where = scope.entry(root)
     if not isinstance(where, (Shared, Global)):
@@ -195,12 +195,12 @@ def _named(found: Access, name: str) -> str:
 
 
 def outside(dtype: DType) -> str:
-    """The value of reads outside of an array: uninitialised memory."""
+    """The value of a read outside an array: the one of uninitialised memory."""
     return literal(dtypes.uninitialized(dtype), dtype)
 
 
 def outside_words(dtype: DType, count: int, word: str) -> str:
-    """A vector of elements that reads outside of an array give."""
+    """The value of a vector read outside an array."""
     words = np.full(count, dtypes.uninitialized(dtype), dtype).view(np.uint32)
     return f"{word}{{{', '.join(f'{number}u' for number in words)}}}" if word != "u32" else f"{words[0]}u"
 
@@ -226,9 +226,9 @@ def load_array(scope: Scope, found: Access, layout: Layout, hint: str) -> Regist
 
 
 def vector_width(found: Access, layout: Layout) -> int:
-    """The number of elements of neighbouring registers that one access moves: those side by side, evenly.
+    """The number of elements of one vector access: contiguous and aligned, in consecutive registers.
 
-    It divides the start and the extent of the last axis: a vector lies inside of an array or outside as a whole.
+    It divides the start and the extent of the last axis: a vector is inside the array or outside as a whole.
     """
     part, size = found.part, found.dtype.itemsize
     if part.peer or not part.axes or layout.guard("r", "t") is not None:
@@ -325,10 +325,10 @@ def _store(scope: Scope, eqn: Eqn) -> None:
 
 
 def store(scope: Scope, found: Access, value: Atom, mask: Atom | None, by_rows: bool = False) -> None:
-    """Store an array or a number; only where a mask holds, if there is one.
+    """Store an array or a number, under an optional mask.
 
     Args:
-        by_rows: whether the mask is the same in all of a row, so that a vector along it is stored or not.
+        by_rows: True if the mask is uniform along a row, so that a vector is stored as a whole or not at all.
     """
     if not value.type.shape:
         _store_number(scope, found, value, mask)
@@ -358,7 +358,7 @@ def store(scope: Scope, found: Access, value: Atom, mask: Atom | None, by_rows: 
 
 
 def layout_for(scope: Scope, *atoms: Atom | None) -> Layout:
-    """The layout in which arrays are stored: the one that the first of them has that is in registers."""
+    """The layout in which arrays are stored: that of the first array in registers."""
     for atom in atoms:
         if atom is not None:
             found = scope.entry(atom)
@@ -382,7 +382,7 @@ def _store_number(scope: Scope, found: Access, value: Atom, mask: Atom | None) -
 
 
 def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width: int, holds: str | None = None) -> None:
-    """Store vectors of neighbours; of each only if it lies inside, and if `holds`, a C expression, is true."""
+    """Store vectors of neighbours, each only if it is inside and if `holds`, a C expression, is true."""
     w = scope.w
     word = WORDS[width * found.dtype.itemsize]
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
@@ -403,7 +403,7 @@ def _store_vectors(scope: Scope, found: Access, x: Array, layout: Layout, width:
 
 
 def _by_matrix(scope: Scope, found: Access, x: Array, layout: Layout) -> bool:
-    """Store a fragment of 16-bit elements by `stmatrix`, if it is one and the buffer takes it."""
+    """Store by `stmatrix`, if the array is a fragment of 16-bit elements and the buffer allows it."""
     where, kind = found.where, narrow(found.dtype)
     if not isinstance(where, Shared) or not isinstance(x, Registers) or kind not in ("bf16", "f16") or scope.one_warp:
         return False
@@ -459,7 +459,7 @@ def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _store_masked(scope: Scope, eqn: Eqn) -> None:
-    """Threads store the elements that they hold: of several with one index, any of them is there afterwards."""
+    """Threads store the elements that they hold; of several with one index, any one may remain."""
     root, value, mask, *indices = eqn.inputs
     scattered = value.type.shape and any(atom.type.shape for atom in indices)
     found = access(scope, root, eqn.transforms, indices, layout_for(scope, value, mask) if scattered else None)
@@ -476,7 +476,7 @@ def _store_rows(scope: Scope, eqn: Eqn) -> None:
 
 
 def _accumulate(scope: Scope, eqn: Eqn) -> None:
-    """A thread adds to the elements that it holds; one thread to all, where an index may stand several times."""
+    """Each thread adds to its elements; if indices may repeat, one thread adds all elements."""
     dtype = eqn.value.type.dtype
 
     def add(old: str, new: str) -> str:
@@ -489,12 +489,12 @@ def _accumulate(scope: Scope, eqn: Eqn) -> None:
 
 
 def _swap(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """A thread takes the elements and puts its own in their place."""
+    """Each thread loads the old elements and stores its own."""
     return [_exchanged(scope, eqn, lambda old, new: new)]
 
 
 def _exchanged(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> Entry:
-    """Load what is there, store what is combined from it and the value, and give what was there."""
+    """Load the old elements, store them combined with the value, and return the old ones."""
     root, value, *indices = eqn.inputs
     found = access(scope, root, eqn.transforms, indices)
     scope.before_write(found.where.root)
@@ -520,7 +520,7 @@ def _exchanged(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> En
 
 
 def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> None:
-    """One thread stores all elements, in order: of those with the same index, the last one counts, or each does."""
+    """One thread stores all elements in order: of several with one index, the last one remains, or all combine."""
     root, value, *indices = eqn.inputs
     arrays = [atom for atom in dict.fromkeys((value, *indices)) if atom.type.shape]
     parts = [held(scope, atom) for atom in arrays]
@@ -553,7 +553,7 @@ def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> N
 
 
 def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:
-    """Every thread stores its elements; then each warp arrives at the barrier of the block that they went to."""
+    """Every thread stores its elements; then each warp arrives at the barrier of the target block."""
     target, barrier, value, *indices = eqn.inputs
     stack, barrier_stack = eqn.transforms
     if eqn.reduction is not None:
