@@ -116,7 +116,7 @@ class Lowered:
         parameters: the parameters of the kernel, in order.
         arrays: the arrays that the parameters refer to.
         grid: the number of blocks, all along x; a multiple of `cluster`. For a dynamic grid, the product of the known
-        sizes.
+            sizes.
         cluster: the number of blocks in a cluster, all along x; 1 for none. The text has it too.
         threads: the number of threads of a block.
         shared_bytes: dynamic shared memory of a block, aligned to 1024 bytes.

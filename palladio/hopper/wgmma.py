@@ -1,7 +1,7 @@
-"""Products of the tensor cores: one C++ function for each instruction that a kernel uses.
+"""Products of the tensor cores: a C++ function for each wgmma instruction that a kernel uses.
 
-The text of a `wgmma` names each register of its accumulator, as many as its columns ask for, which no template can do.
-So the functions are written here, for the instructions that a kernel needs, and are compiled with it.
+The text of a `wgmma` names each register of its accumulator; their number depends on the columns, which a template
+cannot express. So the functions are generated here, for the instructions that a kernel uses, and compiled with it.
 
 A function is called as
 
@@ -9,9 +9,9 @@ A function is called as
     pal::wgmma_m64n256k16_f32_bf16_bf16_registers<right>(acc, a0, a1, a2, a3, b, accumulate)
 
 by the 128 threads of a warpgroup. `acc` is an array of registers, `a` and `b` are descriptors of operands in shared
-memory, `a0` to `a3` the left operand in registers, two or more elements in each; `accumulate` is 0 where the product
-replaces what `acc` held. `left` and `right`, only there for elements of 16 bits, are 1 for an operand that lies
-transposed: `a` with m as its innermost axis, `b` with n (PTX ISA, "wgmma.mma_async": imm-trans-a, imm-trans-b).
+memory, `a0` to `a3` the left operand in registers, 32 bits of elements in each; `accumulate` is 0 if the product
+overwrites `acc`. `left` and `right`, which exist only for 16-bit elements, are 1 for a transposed operand: `a` with m
+as its innermost axis, `b` with n (PTX ISA, "wgmma.mma_async": imm-trans-a, imm-trans-b).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 ROWS = 64
 DEPTH_BYTES = 32
-"""Rows of the left operand, and bytes of each along the axis that is summed over, in one instruction."""
+"""Rows of the left operand, and bytes of each row along the contracted axis, in one instruction."""
 
 OPERANDS = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
-"""The types of operands as the instruction calls them, and the bytes of an element."""
+"""The operand types by their PTX names, and the bytes of an element."""
 
 MOST_COLUMNS = 256
 COLUMNS = tuple(range(8, MOST_COLUMNS + 1, 8))
@@ -34,13 +34,13 @@ INTEGER_COLUMNS = (8, 16, 24, *range(32, MOST_COLUMNS + 1, 16))
 
 @dataclass(frozen=True, order=True)
 class Wgmma:
-    """One instruction.
+    """One wgmma instruction.
 
     Fields:
         columns: n of its shape m64 n k.
-        result: f32, f16 or s32, what it accumulates in.
+        result: the type of the accumulator: f32, f16 or s32.
         left, right: the types of the operands.
-        registers: whether the left operand lies in registers.
+        registers: True if the left operand is in registers.
     """
 
     columns: int
@@ -56,12 +56,12 @@ class Wgmma:
 
     @property
     def accumulators(self) -> int:
-        """Registers of each thread that hold the accumulator; f16 is held in pairs."""
+        """Registers of the accumulator in each thread; f16 is packed in pairs."""
         return self.columns // (4 if self.result == "f16" else 2)
 
     @property
     def transposes(self) -> bool:
-        """True if operands in shared memory may lie transposed: those of 16 bits."""
+        """True if operands in shared memory may be transposed: those with 16-bit elements."""
         return OPERANDS[self.left] == 2
 
     @property

@@ -1,4 +1,4 @@
-"""Floor 11: kernels people come for, written as any user would write them, on the public surface only."""
+"""Floor 11: the library of kernels, written as any user would write them, with the public API only."""
 
 from importlib import import_module
 from types import ModuleType
@@ -16,12 +16,12 @@ from palladio.library.tune import Tuned, tune
 
 if TYPE_CHECKING:
     from palladio.library import hopper
-else:  # not for type checkers, for which a module with `__getattr__` has every name
+else:  # hidden from type checkers, for which a module with `__getattr__` has every name
 
     def __getattr__(name: str) -> ModuleType:
         if name != "hopper":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Kernels for one kind of GPU, and with them the whole GPU dialect: they are imported when asked for.
+        # Imported on first use: kernels for one kind of GPU, which import the whole GPU dialect.
         return import_module("palladio.library.hopper")
 
 

@@ -15,13 +15,13 @@ Array = Any
 
 @dataclass(frozen=True)
 class Activation:
-    """A function between the two products.
+    """An activation function between the two products.
 
     Fields:
-        function: of a gate and the value that it multiplies, or of one value.
-        derivative: of the same and the gradient of the result; gives the gradient of each.
-        gated: it takes a gate and what the gate multiplies, two results of the first product for each column.
-        alternate: gate and the other one alternate along the columns; otherwise the gates are the first half.
+        function: a function of a gate and the value that it multiplies, or of one value.
+        derivative: a function of these and the gradient of the result, which gives the gradient of each.
+        gated: True if it takes a gate and a value, two results of the first product for each column.
+        alternate: True if gates and values alternate along the columns; otherwise the gates are the first half.
     """
 
     function: Callable[..., Array]
@@ -40,7 +40,7 @@ def _silu_slope(x: Array) -> Array:
 
 
 def _normal_share(x: Array) -> Array:
-    """The distribution function of the standard normal distribution."""
+    """The cumulative distribution function of the standard normal distribution."""
     return 0.5 * (1 + lax.erf(x * 0.5**0.5))
 
 
@@ -68,7 +68,7 @@ _BOUND, _STEEPNESS = 7, 1.702
 
 
 def _gpt_oss(gate: Array, up: Array) -> Array:
-    """Agarwal et al., "gpt-oss-120b & gpt-oss-20b Model Card" (2025): both bounded by 7."""
+    """The activation of Agarwal et al., "gpt-oss-120b & gpt-oss-20b Model Card" (2025): both are bounded by 7."""
     low = jnp.minimum(gate, _BOUND)
     return (jnp.clip(up, -_BOUND, _BOUND) + 1) * low * lax.logistic(_STEEPNESS * low)
 

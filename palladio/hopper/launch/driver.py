@@ -88,7 +88,7 @@ class Driver:
     Fields:
         api: the module of `cuda-bindings`.
         launch, replace_address, encode: functions of the driver that take addresses, by ctypes: the wrappers of
-        `cuda-bindings` allocate objects, and their tensor map is not aligned to 64 bytes.
+            `cuda-bindings` allocate objects, and their tensor map is not aligned to 64 bytes.
         count: the number of devices.
         recent: the names of recently launched kernels, the newest last.
     """

@@ -1,6 +1,6 @@
 """A kernel in the memory of a device, and its launch.
 
-The structures that the driver reads at a launch (the configuration, parameters, encoded tensor maps) are built once, and
+The structures that the driver reads at a launch (configuration, parameters, encoded tensor maps) are built once, and
 machine code replaces the addresses that differ from the previous launch (`direct`). Each map is encoded once.
 
 A kernel with parameters by value, or with a grid known only at the call, is launched by ctypes, as is every kernel if

@@ -58,12 +58,11 @@ class Copy:
     """A copy between a box of an array and a buffer.
 
     Fields:
-        part: of the array.
-        inner: the part of the buffer.
         part: the part of the array.
+        inner: the part of the buffer.
         start: the byte offset of `inner` in the buffer, before the swizzle.
         outer_limits: the guards of parts of the array on the way that may fail; not those of the array itself, at
-        which TMA clips.
+            which TMA clips.
         inner_limits: the guards of the buffer and of its parts on the way that may fail.
         rows: the rows of a gather by an array of indices; `part` then has index 0 instead.
     """
@@ -417,7 +416,7 @@ def _piece(copy: Copy) -> int:
 
 
 def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str], piece: int = 1) -> None:
-    """Write a loop over the pieces of a copy: `place` is the position in the array, `byte` the address in the buffer."""
+    """Write a loop over the pieces of a copy: `place` is the offset in the array, `byte` the address in the buffer."""
     sizes, w = list(copy.inner.sizes), scope.w
     if piece > 1:
         sizes[-1] //= piece

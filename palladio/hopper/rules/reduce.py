@@ -19,7 +19,7 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 Combine = Callable[[DType, str, str], str]
-"""Two partial results joined, as a C expression."""
+"""`(dtype, x, y) -> combination of two partial results`, as a C expression."""
 
 
 def _infix(sign: str) -> Combine:
@@ -27,7 +27,7 @@ def _infix(sign: str) -> Combine:
 
 
 def _wrapping(name: str, sign: str) -> Combine:
-    """Sums of signed integers may leave their dtype on the way to one that is in it."""
+    """Partial sums of signed integers may overflow, even if the total does not."""
     return lambda dtype, x, y: WRAPPING[name](dtype, x, y) if wraps(dtype) else f"{x} {sign} {y}"
 
 
@@ -44,11 +44,11 @@ COMBINE: dict[Op, Combine] = {
     bits.bitwise_or: _infix("|"),
     bits.bitwise_xor: _infix("^"),
 }
-"""By the operation that joins two elements."""
+"""The combinations by operation."""
 
 
 def _identity(joins: Op, dtype: DType) -> str:
-    """The neutral element."""
+    """The identity element of an operation."""
     if joins is arithmetic.max:
         return literal(_limit(dtype, least=True), dtype)
     if joins is arithmetic.min:
@@ -87,7 +87,7 @@ def _reduce(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _atom(scope: Scope, value: Entry, like):  # type: ignore[no-untyped-def]
-    """A variable for a value, so that it is converted as any other."""
+    """Bind a value to a variable, so that `Scope.array` can convert it."""
     scope.env[like] = value
     return like
 
@@ -101,7 +101,7 @@ def folded(
     dtype: DType,
     hint: str,
 ) -> Registers:
-    """The result of each thread from its own registers, in the layout of the result."""
+    """The partial result of each thread from its own registers, in the reduced layout."""
     kept = layout.reduced(axes)
     total = scope.declare(hint, kept, dtype)
     start = _identity(joins, dtype)
@@ -117,7 +117,7 @@ def folded(
 
 
 def _across_lanes(scope: Scope, total: Registers, joins: Op, layout: Layout, axes: Sequence[int]) -> None:
-    """Join what the lanes of a warp have that differ along the axes."""
+    """Combine the partial results of lanes of a warp along the axes."""
     for weight, size in layout.owners(axes):
         step = weight
         while step < weight * size and step < LANES:
@@ -128,7 +128,7 @@ def _across_lanes(scope: Scope, total: Registers, joins: Op, layout: Layout, axe
 
 
 def _shuffle(scope: Scope, total: Registers, joins: Op, step: int) -> None:
-    """Join what two lanes have whose numbers differ by a step. All lanes give first, whatever they choose then."""
+    """Combine the values of lanes whose numbers differ by a step. All lanes shuffle before any selects a value."""
     mine, kind = f"{total.name}[r]", register_type(total.dtype)
     small = kind in ("bool", "signed char", "short", "u8", "u16")
     other = f"({kind})pal::shuffle_xor((int){mine}, {step})" if small else f"pal::shuffle_xor({mine}, {step})"
@@ -140,14 +140,14 @@ def _shuffle(scope: Scope, total: Registers, joins: Op, step: int) -> None:
 
 
 def _across_warps(scope: Scope, total: Registers, joins: Op, layout: Layout, axes: Sequence[int]) -> Registers:
-    """Join what the warps have, through shared memory."""
+    """Combine the partial results of warps along the axes, through shared memory."""
     warps = 1
     for weight, size in layout.owners(axes):
         if weight * size > LANES:
             warps *= weight * size // max(weight, LANES)
     if warps == 1:
         return total
-    # Each warp puts down what it has; which of them had the same place along the other axes follows from its number.
+    # Each warp stores its values; a warp's number determines the warps at the same position along the other axes.
     dtype, count = total.dtype, total.layout.count
     kind = register_type(dtype)
     memory = "u8" if kind == "bool" else kind
@@ -185,7 +185,7 @@ def _across_warps(scope: Scope, total: Registers, joins: Op, layout: Layout, axe
 
 
 def _warp_digits(layout: Layout, axes: Sequence[int]) -> list[tuple[int, int]]:
-    """The digits of the warps' number that move along axes: (weight in the thread's number, size)."""
+    """The digits of the warp's number that move along axes: (weight in the thread's number, size)."""
     found = []
     for weight, size in layout.owners(axes):
         if weight >= LANES:
@@ -196,7 +196,7 @@ def _warp_digits(layout: Layout, axes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:
-    """A vector that every warp holds, scanned over its lanes and from one register to the next; None for others."""
+    """A scan of a vector that every warp holds, over its lanes and then its registers; None for other arrays."""
     (atom,), (out,) = eqn.inputs, eqn.outputs
     layout, dtype = scope.layout(out), out.type.dtype
     held = len(layout.shape) == 1 and layout.threads[0].size == LANES and layout.threads[0].axis == 0
@@ -219,7 +219,7 @@ def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:
 
 
 def _idempotent(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """A reduction that of equal elements gives this element: where all are constant it computes nothing."""
+    """An idempotent reduction: of a splat, it returns the element."""
     found = scope.entry(eqn.inputs[0])
     if isinstance(found, Splat):
         (out,) = eqn.outputs

@@ -1,4 +1,4 @@
-"""Parts of arrays: taken out and replaced, through shared memory."""
+"""Extraction and replacement of parts of arrays, through shared memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from palladio.types.views import row_major
 
 
 def _inside(part: Part | Chain, place: Sequence[str]) -> str | None:
-    """True if an element that is selected lies inside of the array."""
+    """True if an element of the selection is inside the array, as a C expression; None if all are."""
     if isinstance(part, Chain):
         return " && ".join(part.tests(place)) or None
     if part.inside():
@@ -81,7 +81,7 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
-    """One thread combines all elements, in order, while the array lies in shared memory."""
+    """One thread updates all elements in order, in a copy of the array in shared memory."""
     array, value, *indices = eqn.inputs
     combine = None if eqn.kind == "set" else COMBINE[JOINED_BY[eqn.kind]]
     arrays = [array, *dict.fromkeys(atom for atom in (value, *indices) if atom.type.shape and atom is not array)]
@@ -119,7 +119,7 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
 
 
 def _origin(part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:
-    """For an element of the array: its index in the value that replaces a part, and whether it is in that part."""
+    """For an element of the array: its index in the value that replaces a part, and the tests that it is in the part."""
     own, tests = ["0"] * len(part.axes), []
     for axis, start in enumerate(part.starts):
         offset = f"({index[axis]} - {start.text})"

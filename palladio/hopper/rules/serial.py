@@ -1,7 +1,7 @@
-"""Operations of which each thread computes its own elements alone, from arrays in shared memory.
+"""Operations in which each thread computes its elements independently, from arrays in shared memory.
 
-They are right for every shape and layout, and slow for large ones: a kernel that is to be fast multiplies on the tensor
-cores and scans vectors that a warp holds.
+They support every shape and layout, and are slow for large ones: a fast kernel multiplies on the tensor cores and scans
+vectors that a warp holds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from palladio.types.views import row_major
 
 
 def _elements(scope: Scope, target: Registers, body: Callable[[list[str]], list[str]]) -> None:
-    """A loop over the elements that a thread holds; `body` of their indices gives the lines."""
+    """Write a loop over a thread's elements; `body` gives its lines, from an element's indices."""
     layout = target.layout
     guard = layout.guard("r", "thread")
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
@@ -41,7 +41,7 @@ def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
 
 
 def _result(scope: Scope, eqn: Eqn, number: int = 0) -> Registers:
-    """Registers for what an operation gives; what lies outside of it is 0."""
+    """Registers for the result of an operation."""
     out = eqn.outputs[number]
     layout = scope.layout(out) if out.type.shape else splat(())
     return scope.declare(out.hint or "found", layout, out.type.dtype)
@@ -52,7 +52,7 @@ def _given(scope: Scope, eqn: Eqn, target: Registers, number: int = 0) -> Entry:
     return target if out.type.shape else scope.number(out, f"{target.name}[0]")
 
 
-# Places of extrema.
+# Positions of extrema.
 
 
 def _position(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -114,7 +114,7 @@ def _scan(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _joined(joins: Op | None, dtype: DType) -> str:
-    """The result so far and the next element, joined; for None, the logarithm of the sum of exponentials."""
+    """The running total combined with the next element; for None, by logaddexp."""
     if joins is not None:
         return COMBINE[joins](dtype, "total", "value")
     f = "" if dtype == dtypes.FLOAT64 else "f"
@@ -123,7 +123,7 @@ def _joined(joins: Op | None, dtype: DType) -> str:
     return f"(total == value ? total + log{f}(2.0{f}) : {larger} + log1p{f}(exp{f}({smaller})))"
 
 
-# Sorting: the place of each element is the number of those that come before it.
+# Sorting: the position of each element is the number of elements that come before it.
 
 
 def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -139,7 +139,7 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         return exchange.get(scope, bases[number], _flat(index, shape), parts[number][0].dtype)
 
     def body(index: list[str]) -> list[str]:
-        # The element that belongs here is the one that as many come before as stand before this place.
+        # The element at this position is the one whose rank, the number of elements before it, equals the position.
         candidate = [*index[:axis], "c", *index[axis + 1 :]]
         other = [*index[:axis], "k", *index[axis + 1 :]]
         before = _before(kinds, [x.dtype for x, _ in parts[:keys]])
@@ -166,7 +166,7 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _before(kinds: Sequence[str], keys: Sequence[DType]) -> str:
-    """True if the other element comes before the own one: by the keys, then by its place; NaN comes last."""
+    """True if the other element comes before this one: by the keys, then by position; NaN comes last."""
     text = "(k < c)"
     for n in reversed(range(len(keys))):
         less = f"other{n} < own{n}"
@@ -186,13 +186,13 @@ def _dot(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _dot_accumulate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """Each sum begins with the element of the accumulator that the thread holds."""
+    """A product whose sums start with the thread's elements of the accumulator."""
     layout = scope.layout(eqn.outputs[0])
     return _product(scope, eqn, eqn.acc.type.dtype, scope.element(scope.array(eqn.acc, layout), "r", layout))
 
 
 def _product(scope: Scope, eqn: Eqn, dtype: DType, first: str) -> Sequence[Entry]:
-    """A product. `first`: the beginning of the sum of element r of a thread, as a C expression."""
+    """A product. `first` is the initial value of the sum of a thread's element r, as a C expression."""
     contracting, batch = eqn.contracting, eqn.batch
     left, right = (held(scope, atom) for atom in (eqn.lhs, eqn.rhs))
     a, b = exchange.put_all(scope, [left, right])
@@ -225,7 +225,7 @@ def _sum_type(atoms: Sequence[Atom], dtype: DType) -> str:
 
 
 def _places(index, shapes, contracting, batch, depth):  # type: ignore[no-untyped-def]
-    """The indices of both factors of the products that sum up to an element."""
+    """The indices of both factors of the terms of an element's sum."""
     strides = row_major(depth)
     inner = [f"(k / {stride} % {extent})" for stride, extent in zip(strides, depth, strict=True)]
     rest = iter(index[len(batch[0]) :])

@@ -1,4 +1,4 @@
-"""Operations that rearrange elements: by another look at the registers where the layouts allow it, else through shared
+"""Operations that rearrange elements: by reinterpreting registers where the layouts allow it, else through shared
 memory."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _broadcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _inner(layout: Layout, inner: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Layout, str]:
-    """The layout of what is broadcast to a layout, and the register of it that one of the result comes from."""
+    """The layout of a broadcast's operand, from that of the result, and the operand's register for a result's."""
     new = [axis for axis in range(len(shape)) if axis not in axes]
     spread = [n for n, axis in enumerate(axes) if inner[n] != shape[axis]]
     found = layout.reduced(new)
@@ -63,7 +63,7 @@ def _iota(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def held(scope: Scope, atom: Atom) -> tuple[Registers | Splat, Layout]:
-    """An array as it is, in registers, and its layout."""
+    """An array in registers, in its current layout, and this layout."""
     found = scope.entry(atom)
     if isinstance(found, Registers):
         return found, found.layout
@@ -96,7 +96,7 @@ def _reshape(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _only(scope: Scope, atom: Atom, eqn: Eqn) -> Scalar:
-    """The only element of an array as a number."""
+    """The only element of an array, as a number."""
     x, layout = held(scope, atom)
     (out,) = eqn.outputs
     base = exchange.put(scope, x, layout)
@@ -129,7 +129,7 @@ def _reverse(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _concatenate(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """Each part is put down and read by those who hold elements of it."""
+    """Write each part to shared memory, for the threads that hold its elements of the result."""
     (out,), axis = eqn.outputs, eqn.axis
     target = scope.layout(out)
     joined = scope.declare(out.hint or "joined", target, out.type.dtype)
@@ -179,7 +179,7 @@ def _pad(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def in_other_pieces(scope: Scope, eqn: Eqn) -> Entry:
-    """The bits of an array as elements of another width: those of an element lie together in row-major order."""
+    """A bitcast to elements of another width: the bits of an element are contiguous in row-major order."""
     (atom,), (out,) = eqn.inputs, eqn.outputs
     x, layout = held(scope, atom)
     base = exchange.put(scope, x, layout)

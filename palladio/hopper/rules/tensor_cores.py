@@ -1,4 +1,4 @@
-"""Products of the tensor cores, their waits, and their accumulators."""
+"""Products of the tensor cores (wgmma), their waits, and their accumulators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROW_GROUP = 8
 
 @dataclass(frozen=True)
 class Matrix:
-    """An operand in shared memory: where it begins, how it is described, its size."""
+    """An operand in shared memory: its descriptor fields, start and size."""
 
     operand: SharedOperand
     base: str
@@ -35,7 +35,7 @@ class Matrix:
 
 
 def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Sequence[Atom], left: bool) -> Matrix:
-    """An operand, `[m, k]` or `[k, n]`, as the tensor cores take it."""
+    """An operand for the tensor cores, `[m, k]` or `[k, n]`."""
     found = scope.entry(atom)
     if not isinstance(found, Shared):
         raise Refused("wgmma reads its operands from shared memory")
@@ -46,7 +46,7 @@ def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Seque
     across, along = (columns, rows) if turned else (rows, columns)
     if across.axis != last - 1 or along.axis != last or across.stride != 1 or along.stride != 1:
         raise Refused("wgmma multiplies the last two axes of a buffer", got=str(found.type))
-    depth_is_last = turned != left  # [m, k] or [k, n]^T: the axis that is summed over lies innermost
+    depth_is_last = turned != left  # [m, k] or [k, n]^T: the contracted axis is innermost
     layout = found.layout
     _aligned(inner, layout.span, found)
     if not depth_is_last and layout.itemsize != 2:
@@ -63,7 +63,7 @@ def _matrix(scope: Scope, atom: Atom, stack: Sequence[Transform], indices: Seque
 
 
 def _aligned(inner: Part, span: int, found: Shared) -> None:
-    """Refuse parts that a descriptor cannot name: it begins at groups of 8 rows."""
+    """Refuse parts that a descriptor cannot address: it starts at groups of 8 rows."""
     if inner.starts[-2].factor % ROW_GROUP:
         raise PalladioValueError(
             "an operand of the tensor cores begins at a multiple of 8 rows of its buffer",
@@ -82,7 +82,7 @@ def _aligned(inner: Part, span: int, found: Shared) -> None:
 
 
 def _columns(count: int, allowed: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut columns into those of single instructions: (first, number)."""
+    """Split columns among instructions: (first, number) of each."""
     first = 0
     while first < count:
         size = max(size for size in allowed if size <= count - first)
@@ -91,7 +91,7 @@ def _columns(count: int, allowed: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _part(acc: Accumulator, stack: Sequence[Transform]) -> tuple[int, int, int, int]:
-    """The rows and columns of a static part of an accumulator: first row, rows, first column, columns."""
+    """The bounds of a static part of an accumulator: first row, rows, first column, columns."""
     part = whole(acc.type.shape).through(acc.type.dtype, stack, (), lambda operand: None)
     (first_row, first_column), axes = (start.constant for start in part.starts), part.axes
     if first_row is None or first_column is None or [(each.axis, each.stride) for each in axes] != [(0, 1), (1, 1)]:
@@ -173,7 +173,7 @@ def _described(matrix: Matrix) -> str:
 
 
 def _moved(name: str, step: int) -> str:
-    """A descriptor whose start is a number of bytes further: the address counts 16 bytes."""
+    """A descriptor with its start advanced by bytes: the address field is in units of 16 bytes."""
     return f"{name} + {step // 16}" if step else name
 
 
@@ -198,7 +198,7 @@ def _across(b: Matrix, column: int) -> int:
 
 
 def _packed(scope: Scope, left: Atom) -> str:
-    """The elements of a left operand, 32 bits in each register; nothing is in flight while they are written."""
+    """The elements of a left operand packed into 32-bit registers; no product is in flight while they are written."""
     wanted = left_layout(left.type)  # type: ignore[arg-type]
     value = scope.materialised(left, wanted, "operand")
     each = 4 // left.type.dtype.itemsize
@@ -220,7 +220,7 @@ def _packed(scope: Scope, left: Atom) -> str:
 
 
 def _left_pieces(name: str | None, left: Atom, depth: int, row: int) -> str:
-    """Four registers: those of 32 bytes of each of 64 rows."""
+    """The four registers of a 64-row tile that is 32 bytes wide."""
     per_tile = left.type.shape[1] * left.type.dtype.itemsize // 8  # type: ignore[union-attr]
     first = row // ROWS * per_tile + depth * left.type.dtype.itemsize // 8
     return ", ".join(f"{name}[{first + n}]" for n in range(4))
@@ -272,7 +272,7 @@ def _store(scope: Scope, eqn: Eqn) -> None:
 
 
 def _set_registers(scope: Scope, eqn: Eqn) -> None:
-    """It stands at the start of the role: once, where all its warps are together."""
+    """Record the register count; the role sets it once at its start, where its warps are convergent."""
     wanted = eqn.count, eqn.action
     if scope.registers not in (None, wanted):
         raise PalladioValueError(

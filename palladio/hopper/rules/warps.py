@@ -1,7 +1,7 @@
-"""Launches inside of a kernel: programs that the warps of a warpgroup run beside each other (`warp_map`).
+"""Launches inside a kernel: programs that the warps of a warpgroup run concurrently (`warp_map`).
 
-Each warp is a thread of the launch then, as in a role of one warp: `thread` is the number of its lane, and it arrives
-at barriers for four warps. It remembers the phases that it has seen from one launch to the next, in its own registers.
+Each warp is then a thread of the launch, as in a role of one warp: `thread` is the lane's number, and the warp arrives
+at barriers for four warps. Its registers keep the phases that it has observed from one launch to the next.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _launch(scope: Scope, eqn: Eqn) -> None:
 
 
 def _program(scope: Scope, eqn: Eqn, number: int, index: str) -> None:
-    """The program of some warps, whose number among them is a C expression."""
+    """Write the program of some warps; `index` is a warp's number among them, a C expression."""
     program = eqn.programs[number]
     _check(program)
     scope.w.line("const int thread = lane;")
@@ -51,14 +51,14 @@ def _program(scope: Scope, eqn: Eqn, number: int, index: str) -> None:
     scope.w.elected, before = "pal::elect()", scope.w.elected
     inner.run(program)
     if any(each.op is copy_smem_to_gmem for each in walk(program)):
-        # The warpgroup waits for these copies, and one of its threads can wait for its own only.
+        # The warpgroup waits for these copies later, but a thread can wait only for the copies that it issued.
         scope.w.elect("pal::bulk_commit();", "pal::bulk_wait<0>();")
     scope.w.flush()
     scope.w.elected = before
 
 
 def _check(program: Program) -> None:
-    """Refuse what single warps do not do: products, and what they would share with the warpgroup or each other."""
+    """Refuse operations that single warps do not support: products, accumulators, named barriers and allocations."""
     for eqn in walk(program):
         sync, references = eqn.op.sync, [atom.type for atom in eqn.inputs if isinstance(atom.type, RefType)]
         together = sync is not None and (sync.registers or AsyncKind.WGMMA in (sync.issues, sync.waits))
@@ -69,7 +69,7 @@ def _check(program: Program) -> None:
 
 
 def _of_warps(scope: Scope, program: Program) -> Scope:
-    """The scope of a program that warps run: it writes where the other one does."""
+    """The scope of a program that warps run, with the same writer."""
     inner = copy.copy(scope)
     inner.one_warp = inner.warps = True
     inner.layouts = Layouts(program, one_warp=True)

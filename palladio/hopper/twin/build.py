@@ -1,4 +1,4 @@
-"""Shared libraries for the twin: its runtime, compiled once, and kernels, compiled without optimisation in a moment."""
+"""Shared libraries for the twin: its runtime, compiled once, and kernels, compiled quickly without optimisation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SOURCES = Path(__file__).parent
 COMPILER = "g++"
 _COMMON = ("-std=c++17", "-fPIC", "-shared", "-w")
 _RUNTIME = (*_COMMON, "-O2", "-fno-strict-aliasing")
-# Arrays of one scope never take the place of another's: the runtime remembers accumulators by address.
+# No stack reuse between scopes: the runtime identifies accumulators by address.
 _KERNEL = (*_COMMON, "-O0", "-fno-exceptions", "-fno-rtti", "-fstack-reuse=none", "-nostdlib", "-x", "c++")
-_OWN_NAMES = "-Wl,-Bsymbolic"  # a kernel may be called like a function of the C library
+_OWN_NAMES = "-Wl,-Bsymbolic"  # a kernel may have the name of a C library function
 _KEPT_KERNELS = 2000
 
 
@@ -36,11 +36,11 @@ def runtime() -> ctypes.CDLL:
 
 
 def kernel(lowered: Lowered) -> ctypes.CDLL:
-    """A kernel, compiled against the runtime and loaded. It has one function to call, `palladio_twin_entry`.
+    """A kernel, compiled against the runtime and loaded. Its entry point is `palladio_twin_entry`.
 
     Raises:
         PalladioNotImplementedError: there is no compiler for C++.
-        InternalError: the text does not compile; with the compiler's message.
+        InternalError: the text does not compile; the message is the compiler's.
     """
     runtime()
     text = "\n".join([lowered.name, lowered.text, header(lowered.products)])
@@ -49,7 +49,7 @@ def kernel(lowered: Lowered) -> ctypes.CDLL:
 
 
 def header(products: Iterable[Wgmma]) -> str:
-    """The text that a kernel includes as `palladio.cuh` on the twin: the primitives, and the products that it uses."""
+    """The text of `palladio.cuh` for a kernel on the twin: the primitives, and the products that it uses."""
     functions = [_product(each) for each in sorted(set(products))]
     include = f'#include "{SOURCES / "device.hpp"}"'
     return "\n".join(["#pragma once", include, "namespace pal {", *functions, "}  // namespace pal", ""])
@@ -108,7 +108,7 @@ def _compiler() -> str:
 
 @functools.cache
 def _folder() -> Path:
-    """The folder of libraries that later runs of the tests load: the user's own, since they are loaded."""
+    """The folder of libraries for later runs. It must be private to the user, since its contents are loaded."""
     folder = Path(tempfile.gettempdir()) / f"palladio-twin-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -139,7 +139,7 @@ def _load(path: Path, make: Callable[[Path], None]) -> ctypes.CDLL:
 
 
 def _make(path: Path, make: Callable[[Path], None]) -> None:
-    """Others may make the same library at the same time: it has its name once it is whole, and the last one stays."""
+    """Make a library, renamed into place once complete: processes may make it concurrently, and the last one remains."""
     if path.exists():
         return
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -153,7 +153,7 @@ def _remove_oldest(folder: Path) -> None:
     def age(path: Path) -> float:
         try:
             return path.stat().st_mtime
-        except FileNotFoundError:  # another process removes, too
+        except FileNotFoundError:  # removed by another process
             return 0.0
 
     for path in sorted(folder.glob("kernel-*.so"), key=age)[:-_KEPT_KERNELS]:

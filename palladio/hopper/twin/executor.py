@@ -1,4 +1,4 @@
-"""Running programs with their kernels on the host twin: slow, and exact about what the hardware promises."""
+"""Execution of programs with their kernels on the host twin: slow, and exact about the hardware's guarantees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load_on_twin(program: Program) -> Runner:
     """The program as a function of values, and of arrays for its results.
 
     Raises:
-        Refused: a kernel that is not compiled for Hopper, with the reason.
+        Refused: a kernel is not compiled for Hopper.
     """
     return on_kernels({eqn: _OnTwin(lowered(eqn)) for eqn in kernel_calls(program)}).runner(program)
 
@@ -33,7 +33,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("palladio_twin_watcher", defau
 
 @contextmanager
 def each_launch(run: Watcher) -> Iterator[None]:
-    """Inside the block, launches are run by a function of the kernel and its operands, for tools that report them."""
+    """A `with` block in which `run` executes each launch, from the kernel and its operands, for tools that report it."""
     token = _watcher.set(run)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tensor maps on the twin, held to the documented rules of the driver's `cuTensorMapEncodeTiled`."""
+"""Tensor maps on the twin, checked by the documented rules of the driver's `cuTensorMapEncodeTiled`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_AXES, MOST_BOX, ALIGNMENT = 5, 256, 16
 SWIZZLES = (0, 32, 64, 128)
 
 _ELEMENTS = ("u8", "i8", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "tf32", "f32", "f64")
-"""The numbers of `Number` in `types.hpp`. Elements that maps do not know travel as integers of their size."""
+"""The order of `Number` in `types.hpp`. Elements that maps do not support are copied as integers of their size."""
 _TRAVELS_AS = {"bool": "u8", "i8": "u8", "f8e4m3fn": "u8", "f8e5m2": "u8", "i16": "u16"}
 
 
@@ -64,7 +64,7 @@ def encode(spec: MapSpec, array: np.ndarray) -> TensorSpec:
 
 
 def check(spec: MapSpec, array: np.ndarray) -> None:
-    """Hold a map of an array to the rules.
+    """Check a map of an array.
 
     Raises:
         PalladioValueError: a rule of the driver is broken, or the map reaches outside of the array.
@@ -103,7 +103,7 @@ def _check_box(spec: MapSpec) -> None:
     if spec.swizzle and inner > spec.swizzle:
         _refuse("the last axis of a box is at most as wide as the swizzle", f"{inner} bytes, swizzle {spec.swizzle}")
     if spec.swizzle and inner < spec.swizzle and math.prod(spec.box[:-1]) > 1:
-        # The programming guide asks for room for whole swizzles then; the layout is not described.
+        # The programming guide requires space for whole swizzles here, and does not describe the layout.
         _refuse("the twin has boxes exactly as wide as their swizzle", f"{inner} bytes, swizzle {spec.swizzle}")
 
 

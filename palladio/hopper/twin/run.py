@@ -1,4 +1,4 @@
-"""Running a kernel on the host twin."""
+"""Execution of a kernel on the host twin."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _MAP_WORDS = 16
 _ALIGNMENT = 256
 """The least alignment of CUDA's allocators, in bytes."""
 _GUARD = 4096
-"""Bytes around each array that belong to none, so that an access just outside of it is not inside of another one."""
+"""Unused bytes around each array, so that an access just outside it is not inside another one."""
 _RESIDENT = H100_SXM.multiprocessors
-"""Blocks that may live at the same time: as many as an H100 has multiprocessors."""
+"""The most blocks that are resident concurrently: as many as an H100 has multiprocessors."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When asynchronous operations complete, and in which order warps run.
+    """The completion of asynchronous operations, and the order of warps.
 
     Fields:
-        completion: "late" (only when all threads are blocked), "early" (at once) or "random".
-        seed: of the random moments and of the random order of warps and lanes.
+        completion: "late" (only when all threads are blocked), "early" (immediately) or "random".
+        seed: the seed of random completion and of the random order of warps and lanes.
     """
 
     completion: str
@@ -38,14 +38,14 @@ class Schedule:
 
 
 SCHEDULES = (Schedule("late"), Schedule("early"), Schedule("random", 1), Schedule("random", 2))
-"""The schedules that every kernel is run under."""
+"""The schedules under which every kernel runs."""
 _COMPLETIONS = ("late", "early", "random")
 _ONE_AT_A_TIME = threading.Lock()
 """The runtime simulates one launch at a time."""
 
 
 class TwinError(RuntimeError):
-    """A kernel did what the PTX ISA leaves undefined, or did not end.
+    """A kernel has undefined behaviour by the PTX ISA, or did not end.
 
     The message names the source line, the thread, the instruction and the rule.
     """
@@ -56,10 +56,10 @@ class Counts:
     """Counts of one run.
 
     Fields:
-        switches: from a thread to the scheduler.
-        products: instructions of the tensor cores, one for a warpgroup.
+        switches: switches from a thread to the scheduler.
+        products: wgmma instructions, one for a warpgroup.
         copies: bulk copies.
-        waits: waits, fulfilled at once or not.
+        waits: waits, including those that are met immediately.
     """
 
     switches: int
@@ -78,12 +78,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Memory:
-    """A range of global memory that a kernel may reach.
+    """A range of global memory that a kernel may access.
 
     Fields:
         base: its first address.
         bytes: its size.
-        writable: whether the kernel may write to it.
+        writable: True if the kernel may write to it.
     """
 
     base: int
@@ -116,16 +116,16 @@ class _Request(ctypes.Structure):
 def run(lowered: Lowered, operands: Sequence[Any], schedule: Schedule = SCHEDULES[0]) -> Result:
     """Run a kernel on copies of its operands.
 
-    Outputs and workspaces begin as NaN (integers as -1) where they need not be zero, as shared memory does.
+    Outputs and workspaces that need not be zero are initialised to NaN (integers to -1), as shared memory is.
 
     Args:
         lowered: the kernel.
         operands: arrays and numbers, in the order of the launch's operands.
-        schedule: when asynchronous operations complete.
+        schedule: the completion of asynchronous operations.
 
     Raises:
         TwinError: the kernel broke a rule of the PTX ISA, or did not end.
-        PalladioValueError: operands of other shapes or dtypes than the kernel's; a tensor map that the driver refuses.
+        PalladioValueError: an operand's shape or dtype is not the kernel's; the driver would refuse a tensor map.
         PalladioNotImplementedError: there is no compiler for C++.
     """
     if schedule.completion not in _COMPLETIONS:
@@ -179,7 +179,7 @@ def _operand(array: Array, operands: Sequence[Any]) -> np.ndarray:
 
 
 def _parameter(parameter: Any, arrays: list[np.ndarray], operands: Sequence[Any]) -> Any:
-    """A parameter as C data; what it refers to is kept alive as its attribute."""
+    """A parameter as C data; an attribute keeps the data alive that it points to."""
     if isinstance(parameter, MapParameter):
         spec = maps.encode(parameter.spec, arrays[parameter.spec.array])
         words = (ctypes.c_uint64 * _MAP_WORDS)(maps.MAGIC, ctypes.addressof(spec))
@@ -204,12 +204,12 @@ def _launch(lowered: Lowered, arrays: list[np.ndarray], parameters: list[Any], s
 def execute(
     lowered: Lowered, grid: int, parameters: Sequence[int], memory: Sequence[Memory], schedule: Schedule
 ) -> Counts:
-    """Run a kernel on parameters that lie in memory already, as a driver has them.
+    """Run a kernel on parameters that are already in memory, as for a driver.
 
     Args:
         grid: the number of blocks.
-        parameters: the address of each parameter; a tensor map there is one of `maps.encode`.
-        memory: all that the kernel may reach.
+        parameters: the address of each parameter; tensor maps there are encoded by `maps.encode`.
+        memory: all ranges that the kernel may access.
 
     Raises:
         TwinError: the kernel broke a rule of the PTX ISA, or did not end.
