@@ -1,4 +1,4 @@
-"""Attention without stored scores: the kernel iterates over blocks of keys and rescales its sums ("online softmax").
+"""Attention without storing scores: the kernel iterates over blocks of keys and rescales its sums ("online softmax").
 
 Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
 """
@@ -37,21 +37,21 @@ from palladio.library.tilings import attention_blocks
 _KEPT = kept_calls()
 
 MOST_WIDTH = 256
-"""Of keys and of values on Hopper: accumulators of wider ones do not fit into the registers of a warpgroup."""
+"""The widest keys and values on Hopper: wider accumulators do not fit into the registers of a warpgroup."""
 
 
 @dataclass(frozen=True)
 class _Problem:
     """`dtype[heads, m, d]` attends to the keys and values of each head, by blocks of scores.
 
-    Keys and values of all heads are `dtype[keys, d]` and `dtype[keys, e]`, one head after the other. How many each head
-    has is known when the kernel runs, and so is how many of the m queries are more than zeros that fill up the array.
+    Keys and values of all heads are `dtype[keys, d]` and `dtype[keys, e]`, one head after the other. The number of keys
+    of each head, and the number of the m queries that are not padding, are known when the kernel runs.
 
     Fields:
-        steps: blocks of keys of a head, at most.
-        rows, columns: queries and keys of a block.
-        ragged: the last block of a head has fewer keys. It reaches into the next head; at the end of the array it
-            begins earlier instead, with keys of the block before.
+        steps: the most blocks of keys of a head.
+        rows, columns: the queries and keys of a block.
+        ragged: True if the last block of a head has fewer keys. It extends into the next head; at the end of the
+            array it starts earlier instead, and overlaps the block before.
     """
 
     heads: int
@@ -68,15 +68,15 @@ class _Problem:
     causal: bool
 
     def counts(self, heads: int, queries: int, keys: int) -> Any:
-        """The keys of each head, the last row of all keys where a block may begin, and the queries of each head."""
+        """The number of keys of each head, the last row at which a block of keys may start, and the queries of a head."""
         return np.array([keys, heads * keys - self.columns, queries], np.int32)
 
     def first_key(self, head: Any, step: Any, counts: Any) -> Any:
-        """The row of all keys where a block of a head begins."""
+        """The first row of a head's block, among all keys."""
         return jnp.minimum(head * counts[0] + step * self.columns, counts[1])
 
     def block(self, i: Any) -> Any:
-        """Which block of queries comes as the i-th. Causal ones that see most keys do first: threads end together."""
+        """The i-th block of queries. Causal blocks with most keys come first, which balances the load of the threads."""
         return pl.cdiv(self.m, self.rows) - 1 - i if self.causal else i
 
 
@@ -99,7 +99,7 @@ def _attention_kernel(
     rows, columns, causal, ragged = problem.rows, problem.columns, problem.causal, problem.ragged
     head, first_row, step = pl.program_id(0), problem.block(pl.program_id(1)) * rows, pl.program_id(2)
     keys, first_own = counts[0], step * columns
-    # The block of keys may begin before those that this step is to see.
+    # The block of keys may start before this step's keys.
     first_column = problem.first_key(head, step, counts) - head * keys if ragged else first_own
     last_row, last_column = first_row + rows - 1, first_own + columns - 1
 
@@ -123,7 +123,7 @@ def _attention_kernel(
         if q.dtype == scores_ref.dtype:
             scores_ref[...] = lax.dot_general(q * scale, k, contracted)
         else:
-            # There are more scores than elements of q, but a product of these would be rounded.
+            # Scaling q would be cheaper, since it has fewer elements, but would round its products.
             scores_ref[...] = scale * lax.dot_general(q, k, contracted, preferred_element_type=scores_ref.dtype)
         if causal:
             pl.when(
@@ -132,7 +132,7 @@ def _attention_kernel(
         elif ragged:
             pl.when(last_column >= keys)(hide)
         if ragged:
-            # Values of other heads are of any value, and no weight of 0 makes a NaN disappear.
+            # Values of other heads are arbitrary, and a NaN times a weight of 0 is a NaN.
             row = first_column + lax.broadcasted_iota(jnp.int32, values.shape, 0)
             values = jnp.where(row < keys, values, jnp.zeros_like(values))
         before, scores = largest_ref[...], scores_ref[...]
@@ -182,7 +182,7 @@ def _attention_call(problem: _Problem, interpret: Any) -> Any:
 
 
 def _kept(problem: _Problem, interpret: Any) -> Any:
-    """The kernel, staged ahead for these sizes or fewer heads and keys."""
+    """The kernel, staged ahead for at most these numbers of heads and keys."""
     found = _KEPT.find(problem, interpret)
     if found is None:
         call = _attention_call(problem, require_interpret(interpret))
@@ -207,12 +207,12 @@ def _any_sizes(
 ) -> Any:
     """`attention` by a kernel that serves other numbers of heads, queries and keys too.
 
-    Heads and keys are those of the arrays, up to the next power of two; queries are filled up to a number that few
-    kernels serve.
+    Numbers of heads and keys share a kernel up to the next power of two; queries are padded to one of a few numbers,
+    so that few kernels suffice.
 
     Args:
         q, k, v: `dtype[heads, m, d]`, `dtype[heads, n, d]` and `dtype[heads, n, e]`, of NumPy or PyTorch.
-        blocks: the queries and the keys of a block, as far as the caller chose them.
+        blocks: the queries and the keys of a block, if the caller chose them.
         out: `dtype[heads, m, e]`, or None.
     """
     (heads, m, d), n, e = q.shape, int(k.shape[1]), int(v.shape[2])
@@ -238,7 +238,7 @@ def _any_sizes(
 
 
 def _fewest_keys(n: int) -> int:
-    """A power of two that no number of keys is below which shares its kernel with n keys."""
+    """A power of two: a lower bound of the numbers of keys that share a kernel with n keys."""
     return _power(n + 1) // 2
 
 
@@ -249,7 +249,7 @@ def _require_blocks(block_q: Any, block_k: Any) -> None:
 
 
 def _within(q: Any, v: Any, most: int) -> bool:
-    """True if no key or value is wider."""
+    """True if keys and values are at most this wide."""
     return all(len(getattr(x, "shape", ())) >= 2 and x.shape[-1] <= most for x in (q, v))
 
 
@@ -272,21 +272,21 @@ def attention(
         q: `dtype[..., m, d]` of floats: m queries.
         k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes.
         v: `dtype[..., n, e]`: a value for each key.
-        causal: whether query i sees the keys 0 to i only.
-        scale: what the products are multiplied by; `1/sqrt(d)` if it is not given.
-        block_q, block_k: how many queries and keys a grid point works on. They need not divide m and n. Where one is
-            not given, `attention_blocks` chooses it. On Hopper `library.hopper.attention` takes floats of 16 bits, in
-            blocks of its own.
+        causal: True if query i attends to keys 0 to i only.
+        scale: the factor of the products; `1/sqrt(d)` by default.
+        block_q, block_k: the numbers of queries and keys of a grid point. They need not divide m and n. By default,
+            `attention_blocks` chooses them. On Hopper, `library.hopper.attention` computes 16-bit floats, in its own
+            blocks.
         interpret: as in `palladio.pallas_call`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
         `dtype[..., m, e]`. Scores and sums are in float32 (float64 for float64); the weights are rounded to the dtype
-        of `v` before they multiply it.
+        of `v` before the product.
 
     Raises:
-        PalladioTypeError: no floats, or several dtypes. PalladioValueError: shapes that do not go together, no keys,
-            or a block below 1.
+        PalladioTypeError: dtypes that are not floats, or differ. PalladioValueError: shapes that do not match, no
+            keys, or a block below 1.
     """
     done = kept_call(("attention", causal, scale, None), interpret, (q, k, v), out)
     if done is not None:

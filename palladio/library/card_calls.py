@@ -1,4 +1,4 @@
-"""The calls of `library.hopper` that are kept, where its functions and their namesakes both look for them."""
+"""The cache of calls of `library.hopper`, shared by its functions and their namesakes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import palladio.numpy as jnp
 from palladio.library.checks import dtype_of
 
 HALVES = frozenset(map(jnp.dtype, ("float16", "bfloat16")))
-"""The dtypes whose products the tensor cores compute as the library promises them."""
+"""The dtypes whose products on the tensor cores have the precision that the library promises."""
 
 KEPT = pl.KeptCalls()
 """The calls of `library.hopper` on arrays of a GPU."""
 
 
 def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = None) -> Any:
-    """The result of a call of `library.hopper` that was made before; None if it was not.
+    """The result of a cached call of `library.hopper`; None without one.
 
     Args:
-        key: the name of the function and its other arguments, as it keeps calls.
-        arrays: what it is called with, the first of them an array.
+        key: the name of the function and its other arguments, as in its cache.
+        arrays: the operands, the first of them an array.
         out: the caller's array for the result.
     """
     return KEPT.on_card(key, arrays, out) if interpret is None else None
 
 
 def key_of(key: Hashable, arrays: Sequence[Any]) -> Hashable:
-    """The key under which a function of `library.hopper` keeps a call, shared with its namesake or private.
+    """The key under which a function of `library.hopper` caches a call, shared with its namesake or private.
 
-    Its namesakes multiply floats of 16 bits only, not float32 rounded to 11 bits (PTX ISA, "wgmma.mma_async", tf32),
-    nor floats of 8 bits. What works on rows multiplies nothing, and is one for both.
+    Its namesakes multiply 16-bit floats only, not float32 rounded to 11 bits (PTX ISA, "wgmma.mma_async", tf32), nor
+    8-bit floats. Row functions multiply no matrices, and share their keys.
 
     Args:
         key, arrays: as in `kept_call`. The second array is an operand of the product, if there is one.

@@ -1,4 +1,4 @@
-"""The demands of the library's functions on their arguments, and their messages."""
+"""Checks of the arguments of the library's functions, with their messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _KEPT: list[pl.KeptCalls] = []
 
 
 def kept_calls() -> pl.KeptCalls:
-    """The calls that a function of the library keeps."""
+    """A new cache of calls for a function of the library."""
     _KEPT.append(pl.KeptCalls())
     return _KEPT[-1]
 
 
 def forget_calls() -> None:
-    """Forget the calls of all functions: other tiles have been measured for them."""
+    """Clear the caches of all functions, after tiles have been measured."""
     for kept in _KEPT:
         kept.clear()
 
@@ -40,12 +40,12 @@ FORWARD, LEFT_GRADIENT, RIGHT_GRADIENT = range(3)
 
 
 def fail(kind: type[pl.PalladioError], rule: str, **details: Any) -> pl.PalladioError:
-    """An error of a kind that points at the line that called the library."""
+    """An error of a kind, located at the caller's line."""
     return kind(rule, location=pl.caller_location(), **details)
 
 
 def float_dtype(kind: Any, argument: str) -> Any:
-    """The float dtype that `kind` names: a dtype of any library, or a name."""
+    """The float dtype of `kind`: a dtype of any library, or a name."""
     try:
         find = _found if isinstance(kind, Hashable) else _found.__wrapped__
         dtype, is_float = find(kind)
@@ -61,7 +61,7 @@ def float_dtype(kind: Any, argument: str) -> Any:
 
 
 def result_dtype(preferred: Any, x: Array, y: Array, existing_out: Array | None = None) -> Any:
-    """The dtype of a product: the preferred one, that of an existing result, or the one in which the operands meet."""
+    """The dtype of a product: the preferred one, that of an existing result, or the operands' promoted dtype."""
     if preferred is None:
         preferred = getattr(existing_out, "dtype", None) or _common(x.dtype, y.dtype)
     return float_dtype(preferred, "preferred_element_type")
@@ -74,7 +74,7 @@ def _common(x: Any, y: Any) -> Any:
 
 @functools.cache
 def _found(kind: Any) -> tuple[Any, bool]:
-    """A dtype of any library, or a name, as ours, and whether it is one of floats."""
+    """Our dtype for a dtype of any library or a name, and True if it is a float."""
     name = str(kind)
     dtype = jnp.dtype(name.removeprefix("torch.") if name.startswith("torch.") else kind)
     return dtype, bool(jnp.issubdtype(dtype, jnp.floating))
@@ -96,20 +96,20 @@ def _sums_of(x: Any, y: Any) -> Any:
 
 
 STAGED_BYTES = 1 << 22
-"""The largest left operand that is copied into one of more rows, so that one compiled kernel serves many sizes."""
+"""The largest left operand that is copied into one with more rows, so that one compiled kernel serves many sizes."""
 
 LEAST_STAGED_ROWS = 16
-"""The fewest rows that a product is compiled for, but for those of up to four, which pack nothing."""
+"""The fewest rows for which a product is compiled, except for up to four, which pack nothing."""
 
 MOST_DOUBLED_ROWS = 256
-"""Up to this number of rows, each size that a product is compiled for is twice the one before."""
+"""Up to this number of rows, each size for which a product is compiled is twice the one before."""
 
 
 def staged_rows(m: int) -> int:
     """The next number of rows that a product is compiled for: a power of two, or beyond 256 one of four up to each.
 
-    Rows that a copy adds take memory, and time in kernels that compute them: at most a quarter of the rows that there
-    are, where there are so many that this matters more than a few more kernels.
+    Rows that a copy adds take memory, and time in kernels that compute them. Beyond 256 rows, where this matters more
+    than a few more kernels, they are at most a quarter of the rows.
     """
     power = max(LEAST_STAGED_ROWS, 1 << (m - 1).bit_length())
     step = power if power <= MOST_DOUBLED_ROWS else power // 8
@@ -117,12 +117,12 @@ def staged_rows(m: int) -> int:
 
 
 def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
-    """m rows as parts that few compiled kernels serve, each with the number of rows of its kernel.
+    """m rows split into parts for few compiled kernels, each with the number of rows of its kernel.
 
     A server's batch size changes at every step, and compiling takes some tenths of a second. So kernels are compiled
-    for a few numbers of rows. A small operand is one part, which is copied into an array of the next such number. A
-    large one is split: the largest power of two goes first, without a copy, and so on; the remainder is copied
-    into an array of the largest power of two that is copied.
+    for a few numbers of rows. A small operand is one part, which is copied into an array with the next of these
+    numbers. A large operand is split: the largest power of two comes first, without a copy, and so on; the remainder
+    is copied into an array with the largest power of two of rows that may be copied.
 
     Args:
         size: the bytes of a row that is copied.
@@ -140,7 +140,7 @@ def row_parts(m: int, size: int) -> list[tuple[slice, int]]:
 
 
 def rows_for(m: int, size: int, tiling: Any) -> int:
-    """The number of rows that a product of m rows is compiled for, m itself where it is several parts.
+    """The number of rows for which a product of m rows is compiled, m itself if it has several parts.
 
     Args:
         size: the bytes of a row that is copied.
@@ -157,9 +157,9 @@ def rows_for(m: int, size: int, tiling: Any) -> int:
 def tiled_rows(m: int, tm: Any) -> int:
     """The number of rows that a product of m rows is compiled for with tiles of tm rows that its caller chose.
 
-    As many tiles, or an eighth more where there are many; of one tile, as many rows or a few more.
+    Many tiles are rounded up by at most an eighth, few are not; within one tile, rows are rounded up slightly.
     """
-    if not isinstance(tm, int) or tm < 1:  # an error that is found later
+    if not isinstance(tm, int) or tm < 1:  # a later check raises the error
         return m
     if m <= tm:
         step = max(LEAST_STAGED_ROWS, (1 << (m - 1).bit_length()) // 16)
@@ -170,10 +170,10 @@ def tiled_rows(m: int, tm: Any) -> int:
 
 
 def rows_of_tiles(m: int, n: int, size: int) -> int:
-    """The number of rows that the tiles of a grouped product of m rows and n columns are chosen for.
+    """The number of rows for which the tiles of a grouped product of m rows and n columns are chosen.
 
     Args:
-        size: the bytes of a row that is copied, as far as rows are.
+        size: the bytes of a row that is copied, if rows are.
     """
     return staged_rows(m) if min(m, n) > 4 else rows_for(m, size, None)
 
@@ -181,8 +181,8 @@ def rows_of_tiles(m: int, n: int, size: int) -> int:
 def rows_together(m: int, size: int) -> int:
     """The number of rows that a function of all m rows together is compiled for: one that is not computed in parts.
 
-    Beyond the numbers whose rows are few enough for `rows_for`, it is at most an eighth more than m: copies of
-    large arrays take memory. The time of the copy is small beside that of the products that each row takes part in.
+    Beyond the limit of `rows_for`, it is at most an eighth more than m, since copies of large arrays take memory.
+    The time of the copy is small compared with that of the products of each row.
 
     Args:
         size: the bytes of a row that is copied.
@@ -193,13 +193,13 @@ def rows_together(m: int, size: int) -> int:
 
 
 def in_parts(m: int, arrays: Sequence[Array], n: int, dtype: Any, out: Array | None) -> tuple[Any, Any]:
-    """The parts in which the rows of a large product are computed, and the array that all of them go to.
+    """The parts of the rows of a large product, and the array for the results of all parts.
 
-    There are none for a product that is one part, for arrays of a library whose slices cannot be written to, and where
-    an array of the caller's for the result might overlap one that later parts read.
+    There are no parts if one is enough, if slices of the library's arrays cannot be written to, or if the caller's
+    array for the result may overlap an operand of later parts.
 
     Args:
-        arrays: what is multiplied, the one with the rows first.
+        arrays: the operands, the one with the rows first.
         n: the columns of the result.
     """
     lhs = arrays[0]
@@ -233,13 +233,13 @@ def call_key(
 ) -> Hashable | None:
     """The arguments that a product is staged for.
 
-    None for anything but an array, for arrays of a GPU, where kernels are kept by other means, and for a look-up of
+    None for values that are not arrays, for arrays of a GPU, whose kernels have another cache, and for a look-up of
     tiles, whose result may change.
 
     Args:
-        summed: the rows are those that are summed over: `[k, m]` times `[m, n]`.
-        filled: fewer rows than it is staged for, which fill up a copy, are another product, unless tiles are given.
-        rows: how many rows it is staged for, where that is decided.
+        summed: True if the rows are the contracted axis: `[k, m]` times `[m, n]`.
+        filled: True if a product of fewer, padded rows needs a different key, unless tiles are given.
+        rows: the number of rows for which it is staged, if decided already.
     """
     if callable(tiling) or pl.is_on_gpu(lhs):
         return None
@@ -262,15 +262,15 @@ def row_bytes(array: Array) -> int:
 
 
 def rows_summed(lhs: Array, rhs: Array, tiling: Any) -> int:
-    """The number of rows that `[k, m]` times `[m, n]` is compiled for."""
+    """The number of rows for which `[k, m]` times `[m, n]` is compiled."""
     k, m = lhs.shape
     if rhs.shape[0] != m:
-        raise ValueError(m)  # it has no key
+        raise ValueError(m)  # there is no key
     return m if tiling is not None else rows_together(m, max(k * lhs.dtype.itemsize, row_bytes(rhs)))
 
 
 def described(array: Array, rows: int | None = None) -> pl.ShapeDtypeStruct:
-    """The shape and dtype of an array of any library, or of one with a given number of rows."""
+    """The shape and dtype of an array of any library, optionally with another number of rows."""
     shape = tuple(array.shape)
     return pl.ShapeDtypeStruct(shape if rows is None else (rows, *shape[1:]), dtype_of(array))
 
@@ -279,7 +279,7 @@ def stored(result: Array, out: Array | None) -> Array:
     """The result, or the caller's array with its values.
 
     Raises:
-        PalladioTypeError, PalladioValueError: an array of another dtype or shape, or one for a traced result.
+        PalladioTypeError, PalladioValueError: `out` has another dtype or shape, or the result is traced.
     """
     if out is None:
         return result
@@ -291,10 +291,10 @@ def stored(result: Array, out: Array | None) -> Array:
 
 
 def reshaped(out: Array, shape: tuple[int, ...], flat: tuple[int, ...]) -> Array:
-    """The caller's array for a result of one shape, seen in another one; it must not be copied for that.
+    """The caller's array for a result, reshaped without a copy.
 
     Raises:
-        PalladioTypeError, PalladioValueError: something that is not an array, of another shape, or with gaps.
+        PalladioTypeError, PalladioValueError: `out` is not an array, has another shape, or has gaps.
     """
     found = require_array(out, "out", len(shape), str(shape))
     if found != shape:
@@ -306,7 +306,7 @@ def reshaped(out: Array, shape: tuple[int, ...], flat: tuple[int, ...]) -> Array
 
 
 def in_shape(array: Array, shape: tuple[int, ...]) -> Array:
-    """An array in another shape; a copy where its strides need one, of which `PALLADIO_WARN_COPIES` warns."""
+    """An array in another shape; a copy if its strides require one, of which `PALLADIO_WARN_COPIES` warns."""
     found = array.reshape(shape)
     why = "leading axes become one, which their strides do not allow"
     pl.note_copy(array, why, "an array in row-major order is taken as it is", made=found)
@@ -314,12 +314,12 @@ def in_shape(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def zeros(shape: tuple[int, ...], dtype: Any, *like: Array) -> Array:
-    """Zeros, as an array of the library that a kernel's result on the arrays `like` would be of."""
+    """Zeros, as an array of the same library as a kernel's result on the arrays `like`."""
     return pl.jit(lambda *arrays: jnp.zeros(shape, dtype))(*like)
 
 
 def require_array(value: Any, argument: str, rank: int | None, meaning: str, floats: bool = True) -> tuple[int, ...]:
-    """The shape of an array of a rank, or of any; with `floats`, of a float dtype."""
+    """The shape of an array, after checks of its rank, unless this is None, and with `floats` of its dtype."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None or dtype is None:
         raise fail(
@@ -339,7 +339,7 @@ def require_array(value: Any, argument: str, rank: int | None, meaning: str, flo
 
 
 def require_existing(existing_out: Any, shape: tuple[int, ...], dtype: Any) -> None:
-    """`existing_out`, if there is one, has the shape and dtype of the result."""
+    """Check that `existing_out`, if given, has the shape and dtype of the result."""
     if existing_out is None:
         return
     found = require_array(existing_out, "existing_out", len(shape), str(shape))
@@ -366,7 +366,7 @@ def _is_count(value: Any) -> bool:
 
 
 def require_count(value: Any, argument: str, most: int | None = None) -> int:
-    """A positive integer, up to `most`."""
+    """Check for a positive integer, up to `most`."""
     if not _is_count(value) or (most is not None and value > most):
         expected = "1 or more" if most is None else f"1 to {most}"
         raise fail(pl.PalladioValueError, "a positive integer", argument=argument, expected=expected, got=repr(value))
@@ -374,7 +374,7 @@ def require_count(value: Any, argument: str, most: int | None = None) -> int:
 
 
 def require_number(value: Any, argument: str) -> float:
-    """A real number."""
+    """Check for a real number."""
     try:
         if isinstance(value, str):
             raise TypeError
@@ -388,7 +388,7 @@ def require_number(value: Any, argument: str) -> float:
 
 
 def require_interpret(interpret: Any) -> Any:
-    """The corresponding argument of `pallas_call`."""
+    """Check the corresponding argument of `pallas_call`."""
     if interpret is not None and not isinstance(interpret, (bool, str)):
         rule = "True, False or the name of an executor"
         raise fail(pl.PalladioTypeError, rule, argument="interpret", got=repr(interpret))
@@ -396,7 +396,7 @@ def require_interpret(interpret: Any) -> Any:
 
 
 def require_tiling(tiling: Any) -> Tile:
-    """Three positive integers."""
+    """Check for three positive integers."""
     if not isinstance(tiling, (tuple, list)) or len(tiling) != 3 or not all(map(_is_count, tiling)):
         raise fail(
             pl.PalladioValueError,
@@ -410,22 +410,22 @@ def require_tiling(tiling: Any) -> Tile:
 
 
 def one_tiling(tiling: Any, product: int) -> Any:
-    """The tiling of a product, where there may be one for each of the forward product and the two gradients."""
+    """The tiling of a product, if there may be separate ones for the forward product and the two gradients."""
     if isinstance(tiling, (tuple, list)) and len(tiling) == 3 and not any(map(_is_integer, tiling)):
         tiling = tiling[product]
     return tuple(tiling) if isinstance(tiling, list) else tiling
 
 
 def tile_for(tiling: Any, product: int, m: int, k: int, n: int, choose: LookUp) -> Tile:
-    """The tile of a product, cut to the sizes of its problem.
+    """The tile of a product, limited to the sizes of its problem.
 
     Args:
         tiling: three positive integers; a look-up function of (m, k, n); or one of these for each of the forward
-            product, the left and the right gradient. None is the choice of `choose`.
-        product: which of the three.
+            product, the left and the right gradient. None to use `choose`.
+            product: one of these three, by number.
 
     Raises:
-        PalladioValueError: three integers it is not, or the look-up found nothing.
+        PalladioValueError: the tiling is not three positive integers, or the look-up found nothing.
     """
     tiling = one_tiling(tiling, product)
     if tiling is None:
@@ -438,7 +438,7 @@ def tile_for(tiling: Any, product: int, m: int, k: int, n: int, choose: LookUp) 
 
 
 def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
-    """An array of integers of a rank, from an array or nested lists."""
+    """An array of integers, from an array or nested lists, after a check of its rank."""
     try:
         found = jnp.asarray(value)
     except pl.PalladioTypeError:
@@ -461,7 +461,7 @@ def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
 
 
 def _known_sizes(group_sizes: Any, m: int) -> Array | None:
-    """Group sizes that are evidently valid, as `i32[groups]`; None for those that need a closer check."""
+    """Group sizes that pass a quick check, as `i32[groups]`; None for those that need a complete one."""
     if isinstance(group_sizes, list):
         values = group_sizes
         if {*map(type, values)} != {int}:
@@ -483,7 +483,7 @@ def _is_index(dtype: Any) -> bool:
 
 
 def group_sizes_of(group_sizes: Any, m: int) -> Array:
-    """Group sizes as `i32[groups]`; values that are not known are checked while running, if debug checks are on."""
+    """Group sizes as `i32[groups]`; traced values are checked at run time, if debug checks are on."""
     if pl.is_on_gpu(group_sizes):
         return _sizes_on_gpu(group_sizes)
     known = _known_sizes(group_sizes, m)
@@ -513,12 +513,12 @@ def group_sizes_of(group_sizes: Any, m: int) -> Array:
 
 
 def require_ids(expert_ids: Any) -> Array:
-    """Experts of tokens, `[tokens, k]`, as a NumPy array."""
+    """The experts of tokens, `[tokens, k]`, as a NumPy array."""
     return np.asarray(_integers(expert_ids, "expert_ids", 2, "integers [t, k]"))
 
 
 def _sizes_on_gpu(sizes: Any) -> Any:
-    """Group sizes on a GPU as they are: to look at their values would be to wait for it."""
+    """Group sizes on a GPU, without a check of their values, which would wait for the GPU."""
     dtype, shape = dtype_of(sizes), tuple(sizes.shape)
     if dtype != jnp.int32:
         raise fail(
@@ -535,7 +535,7 @@ def _sizes_on_gpu(sizes: Any) -> Any:
 
 
 def group_count(num_actual_groups: int | None, total: int, group_offset: Array | None) -> int:
-    """The number of groups to compute, of `total`: as many as asked for, else all from an offset on."""
+    """The number of groups to compute, of `total`: the requested number, else all from an offset."""
     if num_actual_groups is not None:
         return require_count(num_actual_groups, "num_actual_groups", most=total)
     if group_offset is None:
@@ -553,7 +553,7 @@ def group_count(num_actual_groups: int | None, total: int, group_offset: Array |
 
 
 def offset_on_gpu(offset: Any) -> Any:
-    """A first group on a GPU as it is: to look at its value would be to wait for it."""
+    """A first group on a GPU, without a check of its value, which would wait for the GPU."""
     dtype, shape = dtype_of(offset), tuple(offset.shape)
     if dtype != jnp.int32 or shape:
         rule = "a first group on a GPU is one number, int32"
@@ -562,7 +562,7 @@ def offset_on_gpu(offset: Any) -> Any:
 
 
 def group_offset_of(group_offset: Any, groups: int, total: int) -> Array:
-    """The first of `groups` groups among `total`, an `i32[]`; checked where it is known."""
+    """The first of `groups` groups among `total`, an `i32[]`; checked unless it is traced."""
     offset = _integers(0 if group_offset is None else group_offset, "group_offset", 0, "i32[]")
     if not pl.is_traced(offset) and not 0 <= int(offset) <= total - groups:
         raise fail(
@@ -580,7 +580,7 @@ class ExpertShapes:
     """`dtype[tokens, h]` through `each` of `experts` of inner size i.
 
     Fields:
-        biased: whether a bias is added to each product.
+        biased: for each product, True if a bias is added.
     """
 
     tokens: int
@@ -593,7 +593,7 @@ class ExpertShapes:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is added to any token."""
+        """True if the result is empty or zero."""
         return 0 in (self.tokens, self.h, self.i, self.each)
 
 
@@ -610,10 +610,10 @@ def expert_shapes(
     """The sizes of a layer.
 
     Args:
-        as those of `palladio.library.moe_mlp`; `biases` are those of both products.
+        those of `palladio.library.moe_mlp`; `biases` are the biases of both products.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes or dtypes that do not fit, an activation that is not known.
+        PalladioValueError, PalladioTypeError: shapes or dtypes that do not match, or an unknown activation.
     """
     if activation not in ACTIVATIONS:
         raise unknown_activation(activation)
@@ -644,7 +644,7 @@ def expert_shapes(
 class ExpertGradients(NamedTuple):
     """The gradients of the arguments of `moe_mlp`, each of the shape and dtype of its argument.
 
-    None for a bias that there is not, and for a gradient that was not asked for.
+    None for an absent bias, and for a gradient that was not requested.
     """
 
     tokens: Array | None = None
@@ -656,7 +656,7 @@ class ExpertGradients(NamedTuple):
 
 
 def require_gradient(grad: Array, shape: tuple[int, ...], dtype: Any) -> None:
-    """The gradient of a result of a shape and dtype."""
+    """Check the shape and dtype of a result's gradient."""
     require_shape(grad, shape, "grad_out")
     if dtype_of(grad) != dtype:
         rule, got = "not the dtype of the result", str(grad.dtype)
@@ -664,7 +664,7 @@ def require_gradient(grad: Array, shape: tuple[int, ...], dtype: Any) -> None:
 
 
 def require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:
-    """An array of floats of a shape."""
+    """Check the shape of an array of floats."""
     found = require_array(value, argument, len(shape), str(shape))
     if found != shape:
         rule = "does not go with the other arrays"
@@ -672,7 +672,7 @@ def require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:
 
 
 def unknown_activation(name: Any) -> pl.PalladioError:
-    """The error of an activation that is not in `ACTIVATIONS`."""
+    """The error for an activation that is not in `ACTIVATIONS`."""
     close = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
     return fail(
         pl.PalladioValueError,

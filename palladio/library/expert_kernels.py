@@ -6,9 +6,9 @@
     moe_matrix_gradient  out[e] = x[rows of e].T @ y[rows of e], rows of x or y gathered from tokens
     moe_bias_gradient    out[e] = sum of x[rows of e]
 
-Assignments are sorted by expert, tokens are not. Kernels that need the tokens of an expert copy their rows into a
-cache, a tile at a time; `moe_down` adds its rows to the tokens that they belong to, and computes the gradient of the
-tokens too. A step of a grid is a tile of assignments of one expert, see `make_group_metadata`.
+Assignments are sorted by expert, tokens are not. Kernels that need the tokens of an expert gather their rows into a
+cache, a tile at a time; `moe_down` scatters its rows to their tokens, and also computes the gradient of the tokens. A
+step of a grid is a tile of assignments of one expert, see `make_group_metadata`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from palladio.library.activations import ACTIVATIONS, Activation
 Array = Any
 
 SHARE = 16
-"""A divisor of the columns of every tile that `gmm_tiling` chooses, wherever it divides all columns."""
+"""A divisor of the columns of every tile of `gmm_tiling`, if it divides the number of all columns."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Layer:
 
     Fields:
         tile: assignments of a step.
-        up_columns, down_columns: of a tile of each product.
+        up_columns, down_columns: the columns of a tile of each product.
         sums: the dtype of sums.
-        biased: whether a bias is added to each product.
+        biased: for each product, True if a bias is added.
     """
 
     tokens: int
@@ -58,7 +58,7 @@ class Layer:
     def share(self) -> int:
         """Columns of `hidden` that are summed together for the gradient of a weight.
 
-        They divide a tile for any number of threads, so that this number does not affect the order of the sum.
+        They divide a tile for any number of workers, so that this number does not affect the order of the sum.
         """
         return SHARE if self.i % SHARE == 0 else 1
 
@@ -68,16 +68,16 @@ class Layer:
 
     @property
     def parts(self) -> int:
-        """The parts of the columns of the first product: the gates and the rest, unless they alternate."""
+        """The parts of the columns of the first product: gates and values, unless they alternate."""
         return 2 if self.act.gated and not self.act.alternate else 1
 
     @property
     def wide(self) -> int:
-        """The columns of the first product that a column of `hidden` is computed from, within a part."""
+        """The columns of the first product, within a part, for a column of `hidden`."""
         return 2 if self.act.alternate else 1
 
     def chosen(self, step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any) -> Array:
-        """Which rows of a tile are of the expert of a step, `bool[tile, 1]`."""
+        """A mask of the rows of a tile that belong to the expert of a step, `bool[tile, 1]`."""
         row, expert = m_tile_ids[step] * self.tile + jnp.arange(self.tile), group_ids[step]
         return ((row >= offsets[expert]) & (row < offsets[expert + 1]))[:, None]
 
@@ -87,7 +87,7 @@ class Layer:
         return jnp.maximum(offsets[expert] - first, 0), jnp.minimum(offsets[expert + 1] - first, self.tile)
 
     def separate(self, values: Sequence[Array]) -> list[Array]:
-        """The inputs of the activation, from some columns of each part."""
+        """The inputs of the activation, from columns of each part."""
         return [values[0][:, ::2], values[0][:, 1::2]] if self.act.alternate else [*values]
 
     def together(self, values: Sequence[Array]) -> list[Array]:
@@ -107,7 +107,7 @@ def _of_each_row(tile: int) -> pl.BlockSpec:
 
 
 def _matrices(transposed: bool, depth: int, columns: int, part: Callable[[Any], Any]) -> pl.BlockSpec:
-    """The columns of the matrix of the expert of a step; `part` gives their number from that of the task."""
+    """A block of columns of the matrix of a step's expert; `part` maps a task's number to the block's."""
 
     def block(i: Any, step: Any, offsets: Any, group_ids: Any, *more: Any) -> Any:
         return (group_ids[step], part(i), 0) if transposed else (group_ids[step], 0, part(i))
@@ -127,10 +127,10 @@ _IN_ORDER = pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"))
 
 
 def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
-    """From tokens to `hidden`: a task has some columns of it for all experts.
+    """The kernel from tokens to `hidden`: a task computes a block of its columns for all experts.
 
     Args:
-        keep: a second result has the inputs of the activation, `[rows, parts, wide * i]`.
+        keep: True for a second result, the inputs of the activation, `[rows, parts, wide * i]`.
     """
     tile, columns, act = layer.tile, layer.up_columns, layer.act
     tiles, wide = layer.i // columns, layer.wide * columns
@@ -154,7 +154,7 @@ def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
                 before[0][pl.ds(low + row, 1), part, :] = value.astype(layer.dtype)
             out[pl.ds(low + row, 1), :] = act.function(*layer.separate(found)).astype(out.dtype)
 
-        # Rows of this expert alone, which stay in a cache from the first loop to the last.
+        # Only rows of this expert, which stay in a cache from the first loop to the last.
         lax.fori_loop(0, high - low, gather, None)
         chosen = (jnp.arange(tile) < high - low)[:, None]
         for matrix, total in zip(matrices, sums, strict=True):
@@ -189,13 +189,13 @@ def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
 
 
 def _before_spec(layer: Layer) -> pl.BlockSpec:
-    """Some columns of each part of the inputs of the activation."""
+    """A block of columns of each part of the inputs of the activation."""
     shape = layer.tile, layer.parts, layer.wide * layer.up_columns
     return pl.BlockSpec(shape, lambda i, step, *scalars: (_rows_by_tile(step, *scalars), 0, i))
 
 
 def down_call(layer: Layer, steps: Array, depth: int, transposed: bool, biased: bool) -> Any:
-    """From `x: dtype[rows, depth]` to the tokens: a task has some columns of all tokens, and adds up in float32."""
+    """The kernel from `x: dtype[rows, depth]` to the tokens: a task sums a block of columns of all tokens."""
     tile, columns = layer.tile, layer.down_columns
 
     def kernel(
@@ -249,7 +249,7 @@ def down_call(layer: Layer, steps: Array, depth: int, transposed: bool, biased: 
 
 
 def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
-    """From the gradient of the result, `dtype[tokens, h]`, to those of the activation's inputs and of the weights.
+    """The kernel from the result's gradient, `dtype[tokens, h]`, to those of the activation's inputs and the weights.
 
     Its results are the gradient of the inputs of the activation, `[rows, parts, wide * i]`, `hidden`, and the parts of
     the gradient of the weights, `sums[rows, i / share]`.
@@ -330,8 +330,8 @@ class MatrixGradient:
     """`out[e] = x[rows of e].T @ y[rows of e]`, of `x: dtype[rows, k]` and `y: dtype[rows, n]`.
 
     Fields:
-        gathered: 0 or 1, the operand whose rows are those of tokens, `dtype[tokens, k or n]`.
-        weighted: those rows are multiplied by the weights of the assignments.
+        gathered: 0 or 1, the operand with rows gathered from tokens, `dtype[tokens, k or n]`.
+        weighted: True if those rows are multiplied by the weights of the assignments.
         tile: (rows of a step, rows and columns of a tile of the result).
     """
 
@@ -343,7 +343,7 @@ class MatrixGradient:
 
 
 def _matrix_gradient_operands(layer: Layer, problem: MatrixGradient) -> list[pl.BlockSpec]:
-    """Tokens and weights of a tile of assignments, then the columns of both operands."""
+    """The tokens and weights of a tile of assignments, then the columns of both operands."""
 
     def of_rows(i: Any, j: Any, step: Any, *scalars: Any) -> Any:
         return (_rows_by_tile(step, *scalars),)
@@ -360,7 +360,7 @@ def _matrix_gradient_operands(layer: Layer, problem: MatrixGradient) -> list[pl.
 
 
 def matrix_gradient_call(layer: Layer, problem: MatrixGradient, steps: Array) -> Any:
-    """The sums over the assignments of each expert: a task has one tile of the results of all experts."""
+    """The kernel of sums over the assignments of each expert: a task computes one tile of all experts' results."""
     rows_here, tk, tn = problem.tile
     sizes, several = (tk, tn), layer.rows > layer.tile
 
@@ -388,7 +388,7 @@ def matrix_gradient_call(layer: Layer, problem: MatrixGradient, steps: Array) ->
             rows[pl.ds(row, 1), :] = found
 
         def product() -> Array:
-            # Both sides: rows of other experts may hold NaN, and zero times NaN is NaN.
+            # Mask both sides: rows of other experts may hold NaN, and zero times NaN is NaN.
             mine, given = jnp.where(chosen, rows[...], 0), jnp.where(chosen, other[...], 0)
             left, right = (mine, given) if problem.gathered == 0 else (given, mine)
             return jnp.dot(left.T, right, preferred_element_type=layer.sums)
@@ -438,10 +438,10 @@ def matrix_gradient_call(layer: Layer, problem: MatrixGradient, steps: Array) ->
 
 
 def bias_gradient_call(layer: Layer, columns: int, gathered: bool) -> Any:
-    """The sums of the rows of each expert, `dtype[experts, columns]`: a task has the sums of one expert.
+    """The kernel of sums of the rows of each expert, `dtype[experts, columns]`: a task has one expert.
 
     Args:
-        gathered: the rows are those of tokens, multiplied by the weights of the assignments.
+        gathered: True if the rows are gathered from tokens and multiplied by the weights of the assignments.
     """
 
     def kernel(offsets: Any, token_of: Any, weight_of: Any, x: Any, out: Any, total: Any) -> None:

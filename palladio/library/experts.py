@@ -3,10 +3,10 @@
     hidden[a] = activation(tokens[token of a] @ gate_up[expert of a])     for each assignment a of a token to an expert
     out[t]    = sum of weight of a * (hidden[a] @ down[expert of a])      over the assignments of token t
 
-Assignments are sorted by expert, tokens are not: the first kernel copies the rows of one expert at a time
-into a cache, and applies the activation before anything is stored; the second one scatters its rows, weighted, into the
-result. In memory is `hidden`, and nothing else that grows with the assignments but their numbers and weights; for a
-gradient the inputs of the activation too. The kernels are those of `expert_kernels`.
+Assignments are sorted by expert, tokens are not: the first kernel gathers the rows of one expert at a time into a
+cache, and applies the activation before any store; the second kernel scatters its weighted rows into the result. The
+memory that grows with the assignments is `hidden` and their numbers and weights; for a gradient, the inputs of the
+activation too. The kernels are in `expert_kernels`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from palladio.library.tilings import gmm_tiling, tgmm_tiling
 Array = Any
 
 MOST_ROWS = 1024
-"""Assignments of a tile, at most: sums of a tile wait in memory for the activation."""
+"""The most assignments of a tile: the sums of a tile are in memory until the activation."""
 
 _KEPT = pl.KeptCalls()
 
@@ -73,31 +73,31 @@ def moe_mlp(
 ) -> Array:
     """The expert layer: each token goes through its experts, and their results are summed by weight.
 
-    Tokens are not permuted in memory: their rows are gathered while they are laid out for the first product, and those
-    of the second one are added to the result where they belong.
+    Tokens are not permuted in memory: their rows are gathered while they are packed for the first product, and the
+    rows of the second product are added to the result of their tokens.
 
     Args:
         tokens: `dtype[t, h]` of floats. Sums are in float32 (float64 for float64).
-        expert_ids: integers `[t, k]`, the experts of each token. An id outside of 0 to e - 1 is an expert elsewhere,
-            and adds nothing.
+        expert_ids: integers `[t, k]`, the experts of each token. An id outside 0 to e - 1 is an expert of another
+            device, and adds nothing.
         expert_weights: floats `[t, k]`.
         gate_up: `dtype[e, h, 2 i]` for gated activations, `dtype[e, h, i]` for others. With `transposed` the last two
             axes are exchanged, as in `torch.nn.Linear`.
         down: `dtype[e, i, h]`, or `dtype[e, h, i]` with `transposed`.
-        activation: "swiglu" and "geglu", of whose columns the first half are the gates; "gpt_oss", clamped, where gate
-            and up alternate; "silu", "gelu" and "relu", which have no gate.
+        activation: "swiglu" and "geglu", with the gates in the first half of the columns; "gpt_oss", clamped, with
+            alternating gate and up; "silu", "gelu" and "relu", without a gate.
         gate_up_bias, down_bias: `dtype[e, 2 i]` (or `[e, i]`) and `dtype[e, h]`.
         interpret: as in `palladio.pallas_call`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
-    On Hopper `palladio.library.hopper.moe_mlp` is called, whose ids and weights may be on the GPU.
+    On Hopper, this is `palladio.library.hopper.moe_mlp`, whose ids and weights may be on the GPU.
 
     Returns:
         `dtype[t, h]`, of the dtype of `tokens`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes or dtypes that do not fit, an activation that is not known, or
-            traced values.
+        PalladioValueError, PalladioTypeError: shapes or dtypes that do not match, an unknown activation, or traced
+            values.
     """
     biases = gate_up_bias, down_bias
     if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
@@ -132,8 +132,8 @@ def moe_mlp_vjp(
 ) -> tuple[Array, Callable[[Array], ExpertGradients]]:
     """`moe_mlp` with its gradients, for callers without automatic differentiation.
 
-    The inputs of the activation are kept for the gradients, `[t k, 2 i]`. The kernels of the gradients gather the rows
-    of tokens, and of `grad_out`, as those of `moe_mlp` do. On Hopper it is `palladio.library.hopper.moe_mlp_vjp`.
+    The inputs of the activation, `[t k, 2 i]`, are saved for the gradients. The kernels of the gradients gather the
+    rows of tokens and of `grad_out`, like `moe_mlp`. On Hopper, this is `palladio.library.hopper.moe_mlp_vjp`.
 
     Args:
         tokens, expert_ids, expert_weights, gate_up, down, activation, gate_up_bias, down_bias, transposed, interpret:
@@ -142,10 +142,10 @@ def moe_mlp_vjp(
     Returns:
         `(out, pullback)`: `out: dtype[t, h]` is the result of `moe_mlp`, and `pullback(grad_out: dtype[t, h])` gives
         the gradients of `sum(out * grad_out)` by the names of the arguments: `tokens`, `expert_weights`, `gate_up`,
-        `down`, `gate_up_bias` and `down_bias`, None for a bias that there is not.
+        `down`, `gate_up_bias` and `down_bias`, None for an absent bias.
 
     Raises:
-        PalladioValueError, PalladioTypeError: as `moe_mlp`; from the pullback, a `grad_out` that is not of the shape
+        PalladioValueError, PalladioTypeError: as `moe_mlp`; from the pullback, if `grad_out` does not have the shape
             and dtype of `out`.
     """
     biases = gate_up_bias, down_bias
@@ -163,12 +163,12 @@ _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies floa
 
 
 def _hopper(interpret: Any, tokens: Array, gate_up: Array, down: Array) -> Any:
-    """`palladio.library.hopper` for a layer that it computes."""
+    """`palladio.library.hopper`, if it computes the layer; else None."""
     return on_hopper(interpret, (tokens, gate_up, down), instead=_INSTEAD, argument="tokens, gate_up, down")
 
 
 def _beside(values: Any, tokens: Array) -> Array:
-    """Ids or weights where the tokens live: those of the host are copied to their GPU."""
+    """Ids or weights in the memory of the tokens: those of the host are copied to the tokens' GPU."""
     if hasattr(values, "dtype") and (pl.is_on_gpu(values) or not pl.is_on_gpu(tokens)):
         return values
     return pl.put_beside(np.asarray(jnp.asarray(values)), tokens)
@@ -186,7 +186,7 @@ def layer_call(
     transposed: bool,
     interpret: Any,
 ) -> Any:
-    """The call of the layer that the arguments of `moe_mlp` describe: an `ExpertCall`, or one of Hopper's like it."""
+    """The call of the layer for the arguments of `moe_mlp`: an `ExpertCall`, or Hopper's `LayerCall`."""
     rest = gate_up, down, gate_up_bias, down_bias, activation, transposed, interpret
     if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
         return hopper.LayerCall(tokens, _beside(expert_ids, tokens), _beside(expert_weights, tokens), *rest)
@@ -194,12 +194,12 @@ def layer_call(
 
 
 class ExpertCall:
-    """The layer and its gradients for one set of arguments, which were checked.
+    """The layer and its gradients for one set of checked arguments.
 
     Fields:
         layer: the layer, without the rows of assignments.
         ids, weights: NumPy arrays `[t, k]`.
-        arrays: tokens, matrices and biases, as far as there are some.
+        arrays: tokens, matrices, and biases, if any.
     """
 
     def __init__(self, layer: Layer, ids: Array, weights: Array, arrays: Sequence[Array], interpret: Any) -> None:
@@ -216,11 +216,11 @@ class ExpertCall:
 
     @property
     def count(self) -> int:
-        """The number of tokens that all of them are staged for."""
+        """The number of tokens for which a call with all tokens is staged."""
         return rows_together(self.layer.tokens, row_bytes(self.arrays[0]))
 
     def run(self, rows: slice, count: int, out: Array | None) -> Array:
-        """The results of some tokens, by kernels for `count` of them."""
+        """The results of some tokens, by kernels for `count` tokens."""
         layer = _with_tokens(self.layer, count, self.ids.shape[1])
         tokens, *weights = self.arrays
         staged = self.staged(forward, layer, described(tokens, count), *map(described, weights))
@@ -230,7 +230,7 @@ class ExpertCall:
     def forward(self) -> tuple[Array, Array]:
         """The result, and the inputs of the activation in each assignment, `[rows, parts, wide * i]`.
 
-        The rows are those that it was staged for, the first t k of them those of assignments.
+        The rows are those for which it was staged; the first t k are the assignments.
         """
         base, each = self.layer, self.ids.shape[1]
         if self.is_empty:
@@ -248,7 +248,7 @@ class ExpertCall:
         return out, before[: self.ids.size]
 
     def gradients(self, grad: Array, before: Array, wanted: Sequence[bool] = (True,) * 6) -> ExpertGradients:
-        """The gradients that are wanted, of the arguments in the order of `ExpertGradients`."""
+        """The requested gradients, of the arguments in the order of `ExpertGradients`."""
         require_gradient(grad, (self.layer.tokens, self.layer.h), self.layer.dtype)
         there = (True,) * 4 + self.layer.biased
         wanted = [one and other for one, other in zip(wanted, there, strict=True)]
@@ -268,8 +268,8 @@ class ExpertCall:
         """A function of assignments and other arrays, staged for a number of tokens.
 
         Args:
-            build: makes it of a layer and options; its first arguments are those of `_Assigned.arrays`.
-            types: of the others.
+            build: makes it from a layer and options; its first arguments are `_Assigned.arrays`.
+            types: the types of the other arguments.
         """
         key = build, layer, options, tuple((type.shape, type.dtype) for type in types)
         found = _KEPT.find(key, self.interpret)
@@ -284,10 +284,10 @@ class ExpertCall:
 
 
 class _Assigned:
-    """The assignments sorted by expert, as arrays for kernels: rows after those of the last expert are zeros.
+    """The assignments sorted by expert, as arrays for kernels; rows after the last assignment are zeros.
 
     Fields:
-        arrays: the number of each expert, and the token and the weight of each assignment.
+        arrays: the number of assignments of each expert, and the token and the weight of each assignment.
         order: the numbers of the assignments, sorted by expert.
     """
 
@@ -349,10 +349,10 @@ class _Gradients:
         return staged(*self.assigned.arrays, self.of_inputs, self.gate_up, rows=self.call.layer.tokens)
 
     def of_matrices(self, tokens: Array, rows: Array, sizes: tuple[int, int], second: bool) -> Array:
-        """`tokens.T @ rows` of each expert, of gathered rows of tokens; or its transpose, as the matrices lie.
+        """`tokens.T @ rows` of each expert, with gathered rows of tokens; or the transpose, by the matrices' layout.
 
         Args:
-            second: the matrices of the second product, `[i, h]` unless they are transposed, and weighted rows.
+            second: True for the matrices of the second product, `[i, h]` unless transposed, and weighted rows.
         """
         layer, first = self.layer, 0 if self.layer.transposed == second else 1
         k, n = sizes if first == 0 else sizes[::-1]
@@ -371,7 +371,7 @@ class _Gradients:
 
 
 def _metadata(layer: Layer, sizes: Array, visit_empty_groups: bool = False) -> tuple[Any, Array]:
-    """The steps of a grid, at least one. Assignments to experts elsewhere are rows after the last group."""
+    """The steps of a grid, at least one. Assignments to experts of other devices are rows after the last group."""
     found, steps = make_group_metadata(
         group_sizes=sizes, m=layer.rows, tm=layer.tile, visit_empty_groups=visit_empty_groups
     )
@@ -413,7 +413,7 @@ def forward_with_inputs(layer: Layer) -> Any:
 
 
 def hidden_gradient(layer: Layer, dtype: Any) -> Any:
-    """The gradients of the inputs of the activation and of the weights, of a dtype, with `hidden` between them."""
+    """The gradient of the inputs of the activation, `hidden`, and the gradient of the weights, in a dtype."""
 
     def run(
         sizes: Array, token_of: Array, weight_of: Array, place: Array, before: Array, grad: Array, *weights: Array
@@ -460,7 +460,7 @@ def bias_gradient(layer: Layer, columns: int, gathered: bool) -> Any:
 
 
 def _with_tokens(layer: Layer, tokens: int, each: int) -> Layer:
-    """The layer for a number of tokens, with as many experts each; whole vectors of assignments make a tile."""
+    """The layer for a number of tokens with `each` experts each; tiles are multiples of 16 assignments."""
     tile = min(MOST_ROWS, pl.cdiv(tokens * each, 16) * 16)
     return replace(layer, tokens=tokens, rows=pl.cdiv(tokens * each, tile) * tile, tile=tile)
 
@@ -477,7 +477,7 @@ def expert_call(
     transposed: bool,
     interpret: Any,
 ) -> ExpertCall:
-    """The call of the layer that the arguments of `moe_mlp` describe."""
+    """The call of the layer for the arguments of `moe_mlp`."""
     if any(map(pl.is_traced, (tokens, expert_ids, expert_weights, gate_up, down))):
         rule = "the assignments are sorted before anything is staged, and must be known"
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")

@@ -119,7 +119,7 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
 
 
 def _origin(part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:
-    """For an element of the array: its index in the value that replaces a part, and the tests that it is in the part."""
+    """For an element of the array: its index in the value that replaces a part, and tests that it is in the part."""
     own, tests = ["0"] * len(part.axes), []
     for axis, start in enumerate(part.starts):
         offset = f"({index[axis]} - {start.text})"

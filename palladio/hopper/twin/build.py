@@ -139,7 +139,7 @@ def _load(path: Path, make: Callable[[Path], None]) -> ctypes.CDLL:
 
 
 def _make(path: Path, make: Callable[[Path], None]) -> None:
-    """Make a library, renamed into place once complete: processes may make it concurrently, and the last one remains."""
+    """Make a library and rename it into place: processes may make it concurrently, and the last one remains."""
     if path.exists():
         return
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:

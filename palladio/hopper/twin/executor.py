@@ -33,7 +33,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("palladio_twin_watcher", defau
 
 @contextmanager
 def each_launch(run: Watcher) -> Iterator[None]:
-    """A `with` block in which `run` executes each launch, from the kernel and its operands, for tools that report it."""
+    """A `with` block in which `run` executes each launch, from the kernel and its operands, for reporting tools."""
     token = _watcher.set(run)
     try:
         yield
