@@ -68,7 +68,7 @@ class _Problem:
     causal: bool
 
     def counts(self, heads: int, queries: int, keys: int) -> Any:
-        """The number of keys of each head, the last row at which a block of keys may start, and the queries of a head."""
+        """The keys of each head, the last row at which a block of keys may start, and the queries of each head."""
         return np.array([keys, heads * keys - self.columns, queries], np.int32)
 
     def first_key(self, head: Any, step: Any, counts: Any) -> Any:
@@ -76,7 +76,7 @@ class _Problem:
         return jnp.minimum(head * counts[0] + step * self.columns, counts[1])
 
     def block(self, i: Any) -> Any:
-        """The i-th block of queries. Causal blocks with most keys come first, which balances the load of the threads."""
+        """The i-th block of queries. Causal blocks with most keys come first, which balances the threads' load."""
         return pl.cdiv(self.m, self.rows) - 1 - i if self.causal else i
 
 

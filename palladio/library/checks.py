@@ -106,7 +106,7 @@ MOST_DOUBLED_ROWS = 256
 
 
 def staged_rows(m: int) -> int:
-    """The next number of rows that a product is compiled for: a power of two, or beyond 256 one of four up to each.
+    """The next number of rows for which a product is compiled: a power of two, or one of four up to each beyond 256.
 
     Rows that a copy adds take memory, and time in kernels that compute them. Beyond 256 rows, where this matters more
     than a few more kernels, they are at most a quarter of the rows.
@@ -155,7 +155,7 @@ def rows_for(m: int, size: int, tiling: Any) -> int:
 
 
 def tiled_rows(m: int, tm: Any) -> int:
-    """The number of rows that a product of m rows is compiled for with tiles of tm rows that its caller chose.
+    """The number of rows for which a product of m rows is compiled, with tiles of tm rows that its caller chose.
 
     Many tiles are rounded up by at most an eighth, few are not; within one tile, rows are rounded up slightly.
     """
@@ -179,7 +179,7 @@ def rows_of_tiles(m: int, n: int, size: int) -> int:
 
 
 def rows_together(m: int, size: int) -> int:
-    """The number of rows that a function of all m rows together is compiled for: one that is not computed in parts.
+    """The number of rows for which a function of all m rows is compiled, if it cannot be computed in parts.
 
     Beyond the limit of `rows_for`, it is at most an eighth more than m, since copies of large arrays take memory.
     The time of the copy is small compared with that of the products of each row.
@@ -231,7 +231,7 @@ def call_key(
     filled: bool = False,
     rows: int | None = None,
 ) -> Hashable | None:
-    """The arguments that a product is staged for.
+    """The arguments for which a product is staged, as a key.
 
     None for values that are not arrays, for arrays of a GPU, whose kernels have another cache, and for a look-up of
     tiles, whose result may change.

@@ -1,4 +1,4 @@
-"""Grouped matrix product, the heart of mixture-of-experts models: rows sorted by group, one matrix for each group.
+"""Grouped matrix products for mixture-of-experts models: rows sorted by group, one matrix for each group.
 
 gmm:   out[rows of g] = lhs[rows of g] @ rhs[g]
 tgmm:  out[g] = lhs[:, rows of g] @ rhs[rows of g]
@@ -55,19 +55,19 @@ _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies floa
 _ZERO = jnp.zeros((), jnp.int32)
 
 ANY_ROWS = 1 << 16
-"""The number of rows that a product of any number is staged for; one of more rows is for the next power of two."""
+"""The number of rows for which products of any number are staged; for more rows, it is the next power of two."""
 
 LEAST_SUMMED_ROWS = 1 << 10
-"""The number of rows that a sum over any number up to this one is staged for."""
+"""The number of rows for which a sum over at most this many rows is staged."""
 
 MOST_VECTORS = 4
-"""Products of so few rows or columns go through all of the other operand, whichever rows a group has."""
+"""Products of at most this many rows or columns read all of the other operand, for any rows of a group."""
 
 LEAST_TILES = 64
-"""The number of tiles of rows that a product of any number up to this one is staged for."""
+"""The number of tiles of rows for which a product of at most this many tiles is staged."""
 
 LEAST_GROUPS, MOST_GROUPS = 8, 1024
-"""Products of several groups are staged for a power of two from the first of these; of more groups, for these alone."""
+"""Products of several groups are staged for a power of two in this range; of more groups, for their exact number."""
 
 
 @pl.checked_call
@@ -89,23 +89,23 @@ def gmm(
     Args:
         lhs: `dtype[m, k]`, float16, bfloat16, float32 (or float64), rows sorted by group.
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; its dtype may differ from that of `lhs`.
-        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
-            traced is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result; by default that of `existing_out`, or that of `lhs` and `rhs`
-            together. Products are summed in float32 (float64 for float64).
+        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. Traced
+            sizes are checked at run time, only with `palladio.enable_debug_checks`.
+        preferred_element_type: the dtype of the result; by default that of `existing_out`, or the promoted dtype of
+            `lhs` and `rhs`. Products are summed in float32 (float64 for float64).
         tiling: `(tm, tk, tn)`, a look-up function of (m, k, n), or one of these for each of the forward product, the
-            left and the right gradient, of which the first serves here. Tiles need not divide the sizes. By default
-            `gmm_tiling` chooses. On Hopper `library.hopper.gmm` has tiles of its own.
+            left and the right gradient, of which the first is used here. Tiles need not divide the sizes. By default
+            `gmm_tiling` chooses. On Hopper, `library.hopper.gmm` has its own tiles.
         group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
             `group_sizes`.
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.pallas_call`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
-        `preferred_element_type[m, n]`. Rows that belong to no group of `rhs`, those past the last group among them,
-        are zero.
+        `preferred_element_type[m, n]`. Rows that belong to no group of `rhs`, e.g. those past the last group, are
+        zero.
 
     Raises:
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
@@ -144,7 +144,7 @@ def _gmm_of_grid(
     interpret: Any,
     out: Array | None,
 ) -> Array:
-    """`gmm` by a kernel over a grid, which is kept under a key for further calls; `more` is a part of that."""
+    """`gmm` by a kernel over a grid, cached under a key for further calls; `more` is a part of the key."""
     m, k, n, groups = _product_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
     offset = _offset(group_offset, groups, len(sizes))
@@ -187,7 +187,7 @@ def _gmm_of_grid(
 
 
 def _hopper(interpret: Any, lhs: Array, rhs: Array, tiling: Any) -> Any:
-    """`palladio.library.hopper` for a product that it computes."""
+    """`palladio.library.hopper`, if it computes the product; else None."""
     found = on_hopper(interpret, (lhs, rhs), instead=_INSTEAD)
     if found is not None:
         require_hint(tiling)
@@ -195,7 +195,7 @@ def _hopper(interpret: Any, lhs: Array, rhs: Array, tiling: Any) -> Any:
 
 
 def _sizes_beside(group_sizes: Any, array: Array, m: int) -> Array:
-    """Group sizes where an array lives: those of the host are checked, and copied to its GPU."""
+    """Group sizes in the memory of an array: those of the host are checked and copied to the array's GPU."""
     if pl.is_on_gpu(group_sizes) or not pl.is_on_gpu(array):
         return group_sizes
     return pl.put_beside(group_sizes_of(group_sizes, m), array)
@@ -210,12 +210,12 @@ def _by_rows(
     out: Array | None,
     n: int,
 ) -> Array:
-    """The product of many rows, in parts if they are too many for a copy.
+    """The product of rows, in parts if there are too many for a copy.
 
     Args:
         product_of: the staged product of a number of rows.
-        arrays: what is multiplied, and the values of other rows, if there are some.
-        groups: their sizes, and the first one that there is a matrix for.
+        arrays: the operands, and the values of other rows, if any.
+        groups: the sizes of the groups, and the first group with a matrix.
         n: the columns of the result.
     """
     lhs, rhs, *existing = arrays
@@ -234,13 +234,13 @@ def _by_rows(
 
 
 def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Sequence[Any]) -> Any:
-    """The staged product of any number of rows and groups, if there is one; it has the tile of a problem.
+    """The staged product of any number of rows and groups, with the tile of a problem; None without one.
 
-    On the CPU a kernel touches only the rows of groups, and the matrices of groups that have rows: its arrays may have
-    any number of them.
+    On the CPU, a kernel accesses only rows of groups, and matrices of groups with rows: its arrays may have any number
+    of them.
 
     Args:
-        operands: what it is staged for, the left and the right operand last.
+        operands: the operands for which it is staged, the left and the right one last.
     """
     tm, tk, tn = problem.tile
     if problem.existing or tk < problem.k or min(problem.m, tm, tn) <= MOST_VECTORS:
@@ -265,15 +265,15 @@ def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Se
 
 
 def _power_of_two(count: int) -> int:
-    """The least one that is not smaller."""
+    """The least power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
 
 
 def _staged_groups(groups: int, total: int) -> int:
-    """The number of groups that a product of this many is staged for: one of several groups serves fewer too.
+    """The number of groups for which a product of this many is staged: it also serves fewer groups.
 
     Args:
-        total: the number of group sizes. With an offset there are more of them than groups.
+        total: the number of group sizes; with an offset, more than groups.
     """
     if groups != total or groups == 1 or groups > MOST_GROUPS:
         return groups
@@ -281,7 +281,7 @@ def _staged_groups(groups: int, total: int) -> int:
 
 
 def _filled(sizes: Array, groups: int) -> Array:
-    """The sizes of some groups, and of further ones without rows."""
+    """Group sizes, padded with groups without rows."""
     if len(sizes) >= groups:
         return sizes
     whole = np.zeros(groups, np.int32)
@@ -290,14 +290,14 @@ def _filled(sizes: Array, groups: int) -> Array:
 
 
 def _of_groups(product: Any, groups: int, own: int) -> Any:
-    """A product that is staged for some groups, as one of fewer."""
+    """A product that is staged for `groups` groups, for `own` groups."""
     if own >= groups:
         return product
     return lambda sizes, *arrays, **more: product(_filled(sizes, groups), *arrays, **more)
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:
-    """The first group that there is a matrix for; the first of all if there is one for each."""
+    """The first group with a matrix; group 0 if every group has one."""
     if group_offset is None and groups != total:
         raise fail(
             pl.PalladioValueError,
@@ -310,7 +310,7 @@ def _offset(group_offset: Array | None, groups: int, total: int) -> Array:
 
 
 def _more(group_offset: Array | None, existing_out: Array | None) -> tuple[Any, ...]:
-    """The further arguments of a product, as parts of its key."""
+    """The optional arguments of a product, as parts of its key."""
     return group_offset is not None, type(existing_out), getattr(existing_out, "dtype", None)
 
 
@@ -355,14 +355,14 @@ def tgmm(
     Args:
         lhs: `dtype[k, m]`, float16, bfloat16, float32 (or float64), columns sorted by group.
         rhs: `dtype[m, n]`, rows sorted by group; its dtype may differ from that of `lhs`.
-        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
-            traced is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result; by default that of `existing_out`, or that of `lhs` and `rhs`
-            together. Products are summed in float32 (float64 for float64).
-        tiling: as in `gmm`; of three entries, the third serves. A look-up gets (m, k, n), tiles are along m, k and n.
-            Where none is given, `tgmm_tiling` chooses.
+        group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. Traced
+            sizes are checked at run time, only with `palladio.enable_debug_checks`.
+        preferred_element_type: the dtype of the result; by default that of `existing_out`, or the promoted dtype of
+            `lhs` and `rhs`. Products are summed in float32 (float64 for float64).
+        tiling: as in `gmm`; of three entries, the third is used. A look-up gets (m, k, n); tiles are along m, k and
+            n. By default, `tgmm_tiling` chooses.
         group_offset: `i32[]`, the first group to compute.
-        num_actual_groups: how many groups to compute, all from `group_offset` on by default.
+        num_actual_groups: the number of groups to compute; by default all from `group_offset`.
         existing_out: `preferred_element_type[num_actual_groups, k, n]`, to which the products are added. It is not
             changed.
         interpret: as in `palladio.pallas_call`.
@@ -406,7 +406,7 @@ def tgmm(
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
     if m == 0:
-        # No rows at all are one row of no group.
+        # Replace zero rows by one row of no group.
         lhs, rhs = zeros((k, 1), dtype, lhs), zeros((1, n), dtype, rhs)
         return tgmm(lhs, rhs, sizes, dtype, tile, offset, groups, existing_out, interpret, out=out)
     problem = Problem(columns, k, n, groups, tile, dtype, sum_dtype(lhs, rhs), existing_out is not None)
@@ -420,10 +420,10 @@ def tgmm(
 
 @dataclass(frozen=True)
 class _Sum:
-    """A staged `tgmm`, which takes the transpose of its left operand where both operands are used as they are.
+    """A staged `tgmm`, which takes the transpose of its left operand if both operands are used in place.
 
     Fields:
-        staged: for how many groups it is.
+        staged: the number of groups for which it is staged.
     """
 
     product: Any
@@ -439,7 +439,7 @@ class _Sum:
 
 
 def _staged_tgmm(key: Any, problem: Problem, interpret: Any, operands: Sequence[Any]) -> _Sum:
-    """The staged product, which is kept under a key."""
+    """The staged product, cached under a key."""
     sizes, offset, lhs, rhs = operands
     in_place = _in_place(lhs, rhs, interpret)
     kept = _tgmm_in_place(problem, interpret, operands) if in_place else None
@@ -453,10 +453,10 @@ def _staged_tgmm(key: Any, problem: Problem, interpret: Any, operands: Sequence[
 
 
 def _in_place(lhs: Array, rhs: Array, interpret: Any) -> bool:
-    """True if the columns of the left operand of `tgmm` each lie in one piece, so that they are rows of its transpose,
-    which a kernel of any number of rows takes.
+    """True if the columns of the left operand of `tgmm` are contiguous, so that they are rows of its transpose, which
+    a kernel for any number of rows can take.
 
-    An odd number of bfloat16, which are multiplied in pairs, is read past the last one.
+    False for an odd number of rows of bfloat16, which are read in pairs, past the last one.
     """
     pairs = lhs.dtype == rhs.dtype and str(lhs.dtype).endswith("bfloat16")
     if pl.chosen_executor(interpret) != "cpu" or (pairs and rhs.shape[0] % 2):
@@ -467,10 +467,10 @@ def _in_place(lhs: Array, rhs: Array, interpret: Any) -> bool:
 
 
 def _tgmm_in_place(problem: Problem, interpret: Any, operands: Sequence[Any]) -> _Sum | None:
-    """`tgmm` of the transpose of its left operand, of any number of groups and of rows up to a power of two; None if
-    there is none.
+    """`tgmm` with the transpose of its left operand, for any number of groups, and of rows up to a power of two; None
+    without one.
 
-    On the CPU a kernel whose tile has all rows touches only those of groups: its arrays may have any number of them.
+    On the CPU, a kernel whose tile has all rows accesses only rows of groups: its arrays may have any number of them.
     """
     tm, tk, tn = problem.tile
     if tm < problem.m or min(tk, tn) <= MOST_VECTORS:
@@ -503,18 +503,18 @@ def gmm_vjp(
     """`gmm` with its gradients, for callers without automatic differentiation.
 
     Args:
-        tiling: as in `gmm`. Of three entries, the second serves `grad_lhs`, the third `grad_rhs`; each speaks of m, k
-            and n of its own product, and so does a look-up. With (m, k, n) those of `gmm`, the left gradient is a
+        tiling: as in `gmm`. Of three entries, the second is for `grad_lhs`, the third for `grad_rhs`; m, k and n of
+            each entry, and of a look-up, are those of its product. With (m, k, n) of `gmm`, the left gradient is a
             product of (m, n, k), and the right one of (m, k, n), with `transpose_rhs` of (m, n, k).
         lhs, rhs, group_sizes, preferred_element_type, group_offset, transpose_rhs, interpret: as in `gmm`.
 
     Returns:
         `(out, pullback)`: `out: preferred_element_type[m, n]` is the product, and `pullback(grad_out: dtype[m, n])`
         gives `(grad_lhs, grad_rhs)`, the gradients of `sum(out * grad_out)`, in the shapes and dtypes of `lhs` and
-        `rhs`. Rows of no group have the gradient zero, whatever `grad_out` holds there.
+        `rhs`. Rows of no group have the gradient zero, for any values of `grad_out`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: as `gmm`; from the pullback, a `grad_out` that is not of the shape of
+        PalladioValueError, PalladioTypeError: as `gmm`; from the pullback, if `grad_out` does not have the shape of
             `out`.
     """
     out = gmm(

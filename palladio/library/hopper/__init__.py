@@ -1,10 +1,10 @@
-"""Kernels for Hopper GPUs in the concurrent dialect: warpgroups that compute beside one that moves memory.
+"""Warp-specialised kernels for Hopper GPUs in the concurrent dialect: two compute warpgroups and one memory warpgroup.
 
     from palladio.library import hopper
     out = hopper.attention(q, k, v, causal=True)
 
-They take what their namesakes in `palladio.library` take, except for tiles: a configuration record says how a block is
-divided. On a laptop they run on the simulator, which checks every access.
+They take the arguments of their namesakes in `palladio.library`, except for tiles: a configuration record divides the
+work of a block. Without a GPU they run on the simulator, which checks every access.
 """
 
 from palladio.library.hopper.attention import AttentionConfig, attention

@@ -1,8 +1,8 @@
-"""Attention: two warpgroups that take turns at the tensor cores, and one that brings keys and values.
+"""Attention: two compute warpgroups that alternate on the tensor cores, and a memory warpgroup for keys and values.
 
-While one computing warpgroup multiplies, the other takes exponentials: they pass the turn at a barrier ("ping-pong";
-Shah et al., "FlashAttention-3", 2024). Keys and values go by in two rings of buffers; scores are never kept, the sums
-so far are rescaled (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+While one compute warpgroup multiplies, the other computes exponentials: they pass the turn at a barrier ("ping-pong";
+Shah et al., "FlashAttention-3", 2024). Keys and values pass through two rings of buffers; scores are not stored, but
+the running sums are rescaled (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class AttentionConfig:
     """The division of a block's work.
 
     Args:
-        block_q: queries of each of the two computing warpgroups; on the device a multiple of 64.
+        block_q: queries of each of the two compute warpgroups; on the device a multiple of 64.
         block_kv: keys and values of one step; on the device a multiple of 16.
-        stages: steps whose keys and values have a place in shared memory.
+        stages: the number of steps whose keys and values are buffered in shared memory.
 
-    By default a step is 128 keys, and 80 where heads are wider than 128: accumulators of 64 by 256 leave registers, and
-    two stages of keys and values shared memory, for no more.
+    By default a step is 128 keys, and 80 if heads are wider than 128: accumulators of 64 by 256, and two stages of keys
+    and values, leave no registers and shared memory for more.
     """
 
     block_q: int = 64
@@ -58,8 +58,8 @@ class AttentionProblem:
     """The problem of a kernel: `q[heads, queries, width]`, `k[heads / group, keys, width]`, `v[..., keys, out_width]`.
 
     Fields:
-        group: heads of queries that share a head of keys and values.
-        residuals: whether the logarithms of the sums of weights are a result too.
+        group: the number of heads of queries that share a head of keys and values.
+        residuals: True if the logarithms of the sums of weights are a second result.
     """
 
     heads: int
@@ -83,12 +83,12 @@ class AttentionProblem:
         return self.heads, pl.cdiv(self.queries, self.rows)
 
     def steps(self, first_row: Value) -> Value:
-        """The number of blocks of keys that the block of queries from `first_row` on needs."""
+        """The number of blocks of keys for the block of queries from `first_row`."""
         steps = pl.cdiv(self.keys, self.config.block_kv)
         return jnp.minimum(steps, _cdiv(first_row + self.rows, self.config.block_kv)) if self.causal else steps
 
     def unmasked_steps(self, first_row: Value) -> Value:
-        """The number of them that the queries of a warpgroup from `first_row` on see whole."""
+        """The number of blocks of keys without a mask, for a warpgroup's queries from `first_row`."""
         whole = self.keys // self.config.block_kv
         return jnp.minimum(whole, (first_row + 1) // self.config.block_kv) if self.causal else whole
 
@@ -129,11 +129,11 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
         own = queries.at[group]
         own_row = first_row + group * config.block_q
         plgpu.barrier_wait(queries_filled.at[group])
-        # The second warpgroup starts one turn later, and the first one waits at the end for the turn it is ahead.
+        # The second warpgroup starts one turn later, and the first one waits for it at the end by one turn.
         pl.when(group == 1)(lambda: plgpu.barrier_arrive_and_wait(turn))
         result, logarithm = _attend(problem, own.at[:, : problem.width], keys, values, turn, own_row, steps)
         pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))
-        # The queries have been read: their buffer takes the result.
+        # The queries have been read: their buffer is reused for the result.
         staged = own.at[:, : problem.out_width]
         staged[...] = result.astype(staged.dtype)
         plgpu.commit_smem()
@@ -147,7 +147,7 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
 def _attend(
     problem: AttentionProblem, queries: Ref, keys: Ring, values: Ring, turn: Ref, first_row: Value, steps: Value
 ) -> tuple[Value, Value]:
-    """f32[block_q, out_width]: the attention of one warpgroup's queries over all keys that the mask admits.
+    """f32[block_q, out_width]: the attention of one warpgroup's queries to all unmasked keys.
 
     Also the logarithm of the sum of their weights, f32[block_q].
     """
@@ -185,7 +185,7 @@ def _attend(
 def _scores(queries: Ref, keys: Ring, step: Value, turn: Ref) -> Value:
     """f32[block_q, block_kv]: the products of a warpgroup's queries with the keys of a step.
 
-    The turn passes as soon as the product is issued: the tensor cores work on it while the other warpgroup issues.
+    The turn passes as soon as the product is issued: the tensor cores run it while the other warpgroup issues.
     """
 
     def multiply(acc: Ref) -> Value:
@@ -202,7 +202,7 @@ def _scores(queries: Ref, keys: Ring, step: Value, turn: Ref) -> Value:
 def masked_scores(
     problem: AttentionProblem, scores: Value, first_row: Value, first_column: Value, transposed: bool = False
 ) -> Value:
-    """The scores, with -inf for keys that a query does not see. Every query sees key 0.
+    """The scores, with -inf for masked keys. Key 0 is never masked.
 
     Args:
         scores: f32[queries, keys], or with `transposed` f32[keys, queries].
@@ -232,24 +232,24 @@ def attention(
 
     Args:
         q: `dtype[..., m, d]`, float16, bfloat16 or float32: m queries.
-        k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes. The last of these, the heads, may be a
-            divisor of those of q: then that many consecutive heads of queries share one of keys and values.
+        k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes. The last of these, the heads, may
+            divide those of q: then consecutive heads of queries share a head of keys and values.
         v: `dtype[..., n, e]`: a value for each key.
-        causal: whether query i sees the keys 0 to i only.
-        scale: what the products are multiplied by; `1/sqrt(d)` if it is not given.
-        config: how a block divides its work. Its blocks need not divide m and n.
-        save_residuals: whether `attention_vjp` is to come: gives the logarithms of the sums of weights too.
+        causal: True if query i attends to keys 0 to i only.
+        scale: the factor of the products; `1/sqrt(d)` by default.
+        config: the division of a block's work. Its blocks need not divide m and n.
+        save_residuals: True to return the logarithms of the sums of weights too, for `attention_vjp`.
         interpret: as in `palladio.gpu.kernel`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order. Not together with
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned. Not allowed with
             `save_residuals`.
 
     Returns:
-        `dtype[..., m, e]`. Scores and sums are in float32; the weights are rounded to the dtype of `v` before they
-        multiply it. With `save_residuals` a pair: this, and `f32[..., m]`, `log(sum(exp(q k^T * scale)))`.
+        `dtype[..., m, e]`. Scores and sums are in float32; the weights are rounded to the dtype of `v` before the
+        product. With `save_residuals` a pair: this, and `f32[..., m]`, `log(sum(exp(q k^T * scale)))`.
 
     Raises:
-        PalladioTypeError: dtypes that the tensor cores do not multiply, or several; no configuration.
-        PalladioValueError: shapes that do not go together, no keys, a configuration that does not fit into a block.
+        PalladioTypeError: dtypes that the tensor cores do not multiply, or that differ; an invalid configuration.
+        PalladioValueError: shapes that do not match, no keys, a configuration that does not fit into a block.
     """
     key = "attention", causal, scale, config
     kept = None if save_residuals else kept_call(key, interpret, (q, k, v), out)

@@ -1,8 +1,8 @@
 """Attention backward: one kernel for the gradient of the queries, one for those of keys and values.
 
-Each recomputes the weights from the logarithms that the forward pass has kept, so that no scores are kept (Dao et al.,
-"FlashAttention", 2022). A block owns queries, or keys, and walks through the others, which a ring brings. No gradient
-is added up between blocks, so that results do not depend on their order.
+Each recomputes the weights from the logarithms that the forward pass has saved, so that no scores are stored (Dao et
+al., "FlashAttention", 2022). A block owns queries, or keys, and iterates over the others, which a ring loads. No
+gradient is summed across blocks, so that results do not depend on their order.
 
     weights = exp(q k^T * scale - lse)            dv = weights^T dout
     slopes  = weights * (dout v^T - delta)        dq = scale * slopes k        dk = scale * slopes^T q
@@ -38,10 +38,10 @@ Value = Any
 
 LOG2_E = math.log2(math.e)
 TOGETHER = 256
-"""The widths of keys and values together up to which one warpgroup has the accumulators of both gradients."""
+"""The greatest total width of keys and values for which one warpgroup holds the accumulators of both gradients."""
 
 MOST_WIDTH = 256
-"""Of keys and of values: the accumulator of one gradient is in the registers of a warpgroup."""
+"""The widest keys and values: the accumulator of one gradient is in the registers of a warpgroup."""
 
 
 @pl.checked_call
@@ -50,12 +50,12 @@ class AttentionGradientConfig:
     """The division of a block's work in `attention_vjp`.
 
     Args:
-        block_own: queries, or keys, that each of the two computing warpgroups owns; on the device a multiple of 64.
-        block_step: how many of the others one step takes; on the device a multiple of 16.
-        stages: steps that have a place in shared memory.
+        block_own: queries, or keys, that each of the two compute warpgroups owns; on the device a multiple of 64.
+        block_step: the number of the others in one step; on the device a multiple of 16.
+        stages: the number of steps that are buffered in shared memory.
 
-    By default a step is 64 rows, and 32 where keys and values together are wider than 256, for which shared memory has
-    room. Both warpgroups own the same keys then: one computes their gradient, the other one that of the values.
+    By default a step is 64 rows, and 32 if the total width of keys and values is over 256, to fit into shared memory.
+    Both warpgroups then own the same keys: one computes their gradient, the other one that of the values.
     """
 
     block_own: int = 64
@@ -64,24 +64,24 @@ class AttentionGradientConfig:
 
 
 def _owned(problem: AttentionProblem) -> int:
-    """Queries that a block owns, and keys unless its warpgroups share them."""
+    """The number of queries that a block owns, and of keys unless its warpgroups share them."""
     return COMPUTE_GROUPS * int(problem.config.block_own)
 
 
 def _shared(problem: AttentionProblem) -> bool:
-    """True if both warpgroups of a block own the same keys: the gradients of both keys and values are too wide."""
+    """True if both warpgroups of a block own the same keys, since the gradients of keys and values are too wide."""
     return problem.width + problem.out_width > TOGETHER
 
 
 def _weights(problem: AttentionProblem, scores: Value, lse: Value, row: Value, column: Value, turned: bool) -> Value:
-    """The weights of scores, f32[queries, keys] or turned around; 0 of queries whose lse is infinite."""
+    """The weights of scores, f32[queries, keys] or transposed; 0 for queries with an infinite lse."""
     scores = masked_scores(problem, scores * (problem.scale * LOG2_E), row, column, transposed=turned)
     logarithms = lse * LOG2_E
     return jnp.exp2(scores - (logarithms[None, :] if turned else logarithms[:, None]))
 
 
 def _row_values(ref: Ref, head: Value, first: Value, count: int, other: float) -> Value:
-    """f32[count]: a value of each query from a first one on; `other` past the last."""
+    """f32[count]: a value of each query from `first`; `other` past the last query."""
     inside = first + jnp.arange(count) < ref.shape[1]
     return plgpu.load(ref.at[head, pl.ds(first, count)], mask=inside, other=other)
 
@@ -150,7 +150,7 @@ def _keys_kernel(
     problem: AttentionProblem,
     **scratch: Ref,
 ) -> None:
-    """One block: the gradients of some keys and values of one head, of all queries that see them."""
+    """One block: the gradients of some keys and values of one head, from all queries that attend to them."""
     config = problem.config
     own, step_rows = config.block_own, config.block_step
     ring = Ring.of(scratch, "steps")
@@ -188,7 +188,7 @@ def _keys_kernel(
         plgpu.barrier_wait(scratch["own_filled"].at[owner])
 
         def gradients(total_k: Ref | None, total_v: Ref | None) -> None:
-            """Add up those that there is an accumulator for, and write them."""
+            """Sum and write the gradients that have an accumulator."""
 
             @pl.loop(0, steps)
             def _(step: Value) -> None:
@@ -227,7 +227,7 @@ def _add_keys_step(
     total_k: Ref | None,
     total_v: Ref | None,
 ) -> None:
-    """Add what some queries have to do with keys and values of one's own to the gradients of these.
+    """Add the contributions of a step's queries to the gradients of the owned keys and values.
 
     Args:
         blocks: the queries, the gradient of their result, and their `lse` and `delta`.
@@ -239,7 +239,7 @@ def _add_keys_step(
         scores = _product(keys, queries.T)
     else:
         scores, slopes = _both_products(keys, queries.T, values, grads.T)
-    # Past the last query everything is 0: these add weights of 1 times 0.
+    # Past the last query all operands are 0: these add weights of 1 times 0.
     weights = _weights(problem, scores, logarithms[0], *corner, turned=True)
     if total_v is not None:
         plgpu.wgmma(total_v, weights.astype(grads.dtype), grads)
@@ -290,7 +290,7 @@ def _both_products(a: Ref, b: Ref, c: Ref, d: Ref) -> tuple[Value, Value]:
 
 
 def _write(value: Value, staged: Ref, out: Ref) -> None:
-    """Start to copy a gradient out through the buffer of its operand, which has been read."""
+    """Start the copy of a gradient to global memory, through the buffer of its operand, which has been read."""
     staged[...] = value.astype(staged.dtype)
     plgpu.commit_smem()
     plgpu.copy_smem_to_gmem(staged, out)
@@ -314,17 +314,17 @@ def attention_vjp(
 
     Args:
         q, k, v, causal, scale: as in `attention`.
-        out, lse: what `attention(..., save_residuals=True)` gave: `dtype[..., m, e]` and `f32[..., m]`.
+        out, lse: the results of `attention(..., save_residuals=True)`: `dtype[..., m, e]` and `f32[..., m]`.
         grad: `dtype[..., m, e]`, the gradient of `out`.
-        config: how a block divides its work.
+        config: the division of a block's work.
         interpret: as in `palladio.gpu.kernel`.
 
     Returns:
         The gradients of q, k and v. Sums are in float32; weights and slopes are rounded to the dtype of the operands
-        before they are multiplied.
+        before the products.
 
     Raises:
-        PalladioTypeError, PalladioValueError: as in `attention`; residuals that are not of its result; heads of keys
+        PalladioTypeError, PalladioValueError: as in `attention`; residuals of another shape or dtype; heads of keys
             or values wider than 256.
     """
     problem, lead = attention_problem(q, k, v, causal, scale)
@@ -375,7 +375,7 @@ def _kernel(
     Args:
         owned: heads and rows that blocks own.
         results: rows and columns of the results of each head.
-        widths: of the two operands that a block owns, and of those of a step.
+        widths: the widths of the two operands that a block owns, and of those of a step.
     """
     config = problem.config
     heads, rows = owned
@@ -403,11 +403,11 @@ def _kernel(
 
 
 DELTA_ROWS = 64
-"""Rows whose sums a block of `_delta_kernel` computes."""
+"""The rows of a block of `_delta_kernel`."""
 
 
 def _delta_kernel(out: Ref, grad: Ref, delta: Ref) -> None:
-    """One block: the sums of some rows of `out * grad`."""
+    """One block: the sum of each of its rows of `out * grad`."""
     head, first = pl.axis_index("head"), pl.axis_index("block") * DELTA_ROWS
     rows = pl.ds(first, DELTA_ROWS)
     inside = first + jnp.arange(DELTA_ROWS) < out.shape[1]

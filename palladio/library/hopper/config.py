@@ -23,10 +23,10 @@ PEERS = ("peer",)
 """The axis of a cluster, if there are clusters."""
 
 SCALED = 128
-"""Elements along k, and columns of the result, that share a factor where blocks of an operand have factors."""
+"""Elements along k, and columns of the result, of a block that shares a scale factor."""
 
 ROW_BYTES = 128
-"""The widest rows that shared memory is swizzled in: by default those of the operands and of pieces of the result."""
+"""The widest swizzled rows of shared memory: the default for the operands and for pieces of the result."""
 
 
 @pl.checked_call
@@ -35,20 +35,20 @@ class MatmulConfig:
     """The division of a matrix product. Tiles need not divide the sizes of the matrices.
 
     Args:
-        tile_m, tile_n: the part of the result that a block works on. On the device each computing warpgroup needs a
+        tile_m, tile_n: the part of the result that a block computes. On the device each compute warpgroup needs a
             multiple of 64 rows and one of 8 columns, at most 256.
-        tile_k: how much of the axis that is summed over one step takes; on the device a multiple of 64 bytes.
-        stages: steps whose operands have a place in shared memory, at least 2: products of one step are in flight
-            while those of the next are issued.
-        split: whether the two computing warpgroups divide the rows ("m") or the columns ("n") of the tile.
-        epilogue_n: columns of the pieces in which results are written; by default at most 128 bytes of them.
-        snake: the axis of the result, "m" or "n", that is cut into bands, and
-        snake_width: how many tiles wide these are. Within a band tiles follow each other along this axis first.
-        blocks: how many blocks share the tiles; by default one for each multiprocessor of the card.
-        cluster: "m" or "n" for clusters of two blocks whose tiles are neighbours along this axis and which load the
-            operand that both need together. `gmm` has "n" only: neighbours along m may be of different groups.
-        promote: whether the products of each step are added to the others outside of the tensor cores, in float32. For
-            floats of 8 bits the tensor cores keep fewer bits of a sum than float32 has, so that long sums lose some.
+        tile_k: the extent of one step along the contracted axis; on the device a multiple of 64 bytes.
+        stages: the number of steps whose operands are buffered in shared memory, at least 2: products of one step are
+            in flight while those of the next are issued.
+        split: the axis of the tile that the two compute warpgroups divide: rows ("m") or columns ("n").
+        epilogue_n: the columns of the pieces in which results are stored; by default at most 128 bytes of them.
+        snake: the axis of the result, "m" or "n", that is divided into bands, and
+        snake_width: the width of a band in tiles. Within a band, consecutive tiles are along this axis first.
+        blocks: the number of blocks that share the tiles; by default one for each multiprocessor of the card.
+        cluster: "m" or "n" for clusters of two blocks with neighbouring tiles along this axis, which multicast the
+            operand that both need. `gmm` has "n" only: neighbours along m may be of different groups.
+        promote: True to add the products of each step outside the tensor cores, in float32. For 8-bit floats, the
+            tensor cores keep fewer bits of a sum than float32 has, so that long sums lose precision.
     """
 
     tile_m: int = 128
@@ -65,18 +65,18 @@ class MatmulConfig:
 
     @property
     def own_shape(self) -> tuple[int, int]:
-        """Rows and columns of the part of a tile that one computing warpgroup works on."""
+        """Rows and columns of the part of a tile that one compute warpgroup computes."""
         if self.split == "m":
             return self.tile_m // COMPUTE_GROUPS, self.tile_n
         return self.tile_m, self.tile_n // COMPUTE_GROUPS
 
     def own_corner(self, group: Any) -> tuple[Any, Any]:
-        """The row and column in the tile at which the part of a computing warpgroup begins."""
+        """The first row and column of a compute warpgroup's part of the tile."""
         rows, columns = self.own_shape
         return (group * rows, 0) if self.split == "m" else (0, group * columns)
 
     def own_operands(self, group: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
-        """The parts of `lhs[tile_m, tile_k]` and `rhs[tile_k, tile_n]` that a computing warpgroup multiplies."""
+        """The parts of `lhs[tile_m, tile_k]` and `rhs[tile_k, tile_n]` that a compute warpgroup multiplies."""
         (row, column), (rows, columns) = self.own_corner(group), self.own_shape
         if self.split == "m":
             return lhs.at[pl.ds(row, rows)], rhs
@@ -90,7 +90,7 @@ class MatmulConfig:
         return columns if columns <= most else math.gcd(columns, most)
 
     def staging(self, dtype: Any) -> Any:
-        """The buffers through which results are written: two for each computing warpgroup."""
+        """The buffers through which results are stored: two for each compute warpgroup."""
         return plgpu.SMEM((COMPUTE_GROUPS, BUFFERS, self.own_shape[0], self.piece(dtype)), dtype)
 
     @property
@@ -105,25 +105,25 @@ class MatmulConfig:
 
     @property
     def shared(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The axes of a cluster along which its blocks load the left and the right operand together.
+        """The axes of a cluster along which its blocks share loads of the left and the right operand.
 
-        Blocks side by side along the columns need the same rows of the left operand, those along the rows the same
-        columns of the right one.
+        Neighbours along the columns need the same rows of the left operand, neighbours along the rows the same columns
+        of the right operand.
         """
         return PEERS if self.cluster == "n" else (), PEERS if self.cluster == "m" else ()
 
     def plane(self, rows: int, columns: int) -> tuple[int, int]:
-        """A result of `rows` times `columns` tiles, in tiles of a whole cluster."""
+        """The size of a result of `rows` times `columns` tiles, in tiles of a whole cluster."""
         down, across = self.cluster_shape
         return pl.cdiv(rows, down), pl.cdiv(columns, across)
 
     def clusters(self, tiles: int) -> int:
-        """The number of clusters, or blocks where there are none, that share tiles of a whole cluster."""
+        """The number of clusters, or of blocks without clusters, that share tiles of a whole cluster."""
         blocks = plgpu.multiprocessors() if self.blocks is None else self.blocks
         return min(max(1, blocks // math.prod(self.cluster_shape)), tiles)
 
     def raster(self, step: Any, rows: int, columns: int) -> tuple[Any, Any]:
-        """Row and column, in tiles, of this block's tile at a step through a plane of `rows` times `columns`."""
+        """The row and column, in tiles, of this block's tile at a step through a plane of `rows` times `columns`."""
         row, column = plgpu.planar_snake(step, (rows, columns), "mn".index(self.snake), self.snake_width)
         if self.cluster is None:
             return row, column
@@ -140,7 +140,7 @@ def shared_bytes_of(config: MatmulConfig, operand: Any, result: Any) -> int:
 
 
 def require_matmul_config(given: Any, operand: Any, result: Any, clusters: Sequence[str] = ("m", "n")) -> MatmulConfig:
-    """A configuration that makes sense and whose buffers fit into a block.
+    """Check that a configuration is valid and that its buffers fit into a block.
 
     Args:
         operand, result: the dtypes of the operands and of the result.

@@ -1,4 +1,4 @@
-"""Epilogues: a warpgroup writes its part of a result from the accumulator through shared memory, asynchronously."""
+"""Epilogues: asynchronous stores of a warpgroup's part of a result, from the accumulator through shared memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ref = Any
 Value = Any
 
 BUFFERS = 2
-"""While one piece of a result is copied out, the next one is written to the other buffer."""
+"""Double buffering: while one piece of a result is stored, the next one is written to the other buffer."""
 
 
 def store_tile(
@@ -25,16 +25,16 @@ def store_tile(
     rows: Value | None = None,
     scale: Callable[[int, int], Value] | None = None,
 ) -> None:
-    """Start to copy an accumulator to a position in a matrix; elements outside of the matrix are dropped.
+    """Start the store of an accumulator at a position in a matrix; elements outside the matrix are dropped.
 
     Args:
         acc: f32[m, n].
-        staging: dtype[2, m, piece] in shared memory, of this warpgroup alone; `piece` divides n. All that it holds
-            has been read before anything is written.
+        staging: dtype[2, m, piece] in shared memory, private to this warpgroup; `piece` divides n. Earlier stores from
+            it are waited for before it is written.
         out: dtype[rows, columns] in global memory.
-        row, column: where the accumulator's corner goes.
-        rows: how many rows to write, at most m; all by default.
-        scale: (first column, number of columns), gives what that piece is multiplied by; it broadcasts to the piece.
+        row, column: the position of the accumulator's corner.
+        rows: the number of rows to store, at most m; all by default.
+        scale: (first column, number of columns) -> the factor of that piece, which broadcasts to the piece.
     """
 
     def value(first: int, count: int) -> Value:
@@ -53,11 +53,11 @@ def store_pieces(
     column: Value,
     rows: Value | None = None,
 ) -> None:
-    """Start to copy some columns to a place in a matrix, piece by piece; the other arguments are as in `store_tile`.
+    """Start the store of columns at a position in a matrix, piece by piece; other arguments are as in `store_tile`.
 
     Args:
-        value: (first column, number of columns), gives a piece, `[m, columns of it]`.
-        columns: how many there are of all pieces together.
+        value: (first column, number of columns) -> a piece, `[m, columns of it]`.
+        columns: the number of columns of all pieces.
     """
     piece = staging.shape[2]
     plgpu.wait_smem_to_gmem(0, wait_read_only=True)
@@ -74,7 +74,7 @@ def store_pieces(
 def _copy_rows(buffer: Ref, out: Ref, row: Value, columns: Any, rows: Value | None) -> None:
     """Copy the first rows of a buffer.
 
-    The size of a copy is static. A number of rows that is not is the sum of powers of two: one copy for each bit.
+    The size of a copy is static. A dynamic number of rows is a sum of powers of two: one copy for each bit.
     """
     extent = buffer.shape[0]
 

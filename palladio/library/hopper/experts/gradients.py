@@ -1,6 +1,6 @@
 """Gradients of the expert layer for Hopper.
 
-Forward the inputs of the activation are kept, `[t k, 2 i]`. Backward:
+The forward pass saves the inputs of the activation, `[t k, 2 i]`. The backward pass:
 
     moe_hidden_gradient      of_hidden[row] = grad[token of row] @ down[expert of row].T
     moe_activation_gradient  the gradients of the inputs and of the weights; hidden[row], times its weight
@@ -9,8 +9,8 @@ Forward the inputs of the activation are kept, `[t k, 2 i]`. Backward:
                              down:    hidden[row].T @ grad[token of row]
     moe_bias_gradient        the sums of `of_inputs[row]`, and of grad[token of row] times the weight
 
-Rows of tokens, and of the gradient of the result, are copied to where they are needed by the kernels that multiply
-them; none are permuted in memory. Sums are in float32, in an order that the assignments alone decide.
+The kernels that multiply rows of tokens, and of the gradient of the result, gather them; none are permuted in memory.
+Sums are in float32, in an order that depends only on the assignments.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def moe_mlp_vjp(
         `(out, pullback)`, as `palladio.library.moe_mlp_vjp`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: as `moe_mlp`; from the pullback, a `grad_out` that is not of the shape
+        PalladioValueError, PalladioTypeError: as `moe_mlp`; from the pullback, if `grad_out` does not have the shape
             and dtype of `out`.
     """
     biases = gate_up_bias, down_bias
@@ -70,7 +70,7 @@ def moe_mlp_vjp(
 
 
 class LayerCall:
-    """The layer and its gradients for one set of arguments; those of `moe_mlp_vjp`.
+    """The layer and its gradients for one set of arguments of `moe_mlp_vjp`.
 
     Raises:
         PalladioValueError, PalladioTypeError: as there.
@@ -115,17 +115,17 @@ class LayerCall:
         return found
 
     def with_inputs(self) -> tuple[Array, Array]:
-        """As `forward`, with the columns of gates and the others apart, `[t k, parts, columns]`, where they are."""
+        """As `forward`, with the columns split into parts, gates and values, unless they alternate."""
         out, inputs = self.forward()
         activation = self.options[0]
         parts = 2 if activation in ("swiglu", "geglu") else 1
         return out, inputs.reshape((inputs.shape[0], parts, self.columns // parts))
 
     def gradients(self, grad: Array, inputs: Array, wanted: Sequence[bool] = (True,) * 6) -> ExpertGradients:
-        """The gradients that are wanted, of the arguments in the order of `ExpertGradients`.
+        """The requested gradients, of the arguments in the order of `ExpertGradients`.
 
         Args:
-            inputs: of the activation, from `forward` or `with_inputs`.
+            inputs: the inputs of the activation, from `forward` or `with_inputs`.
         """
         shapes = self.shapes
         require_gradient(grad, (shapes.tokens, shapes.h), shapes.dtype)
@@ -145,7 +145,7 @@ class LayerCall:
         return ExpertGradients(*of)
 
     def _run(self, key: Any, build: Callable[..., Any], arrays: Sequence[Array]) -> Any:
-        """The results of a function of arrays, which is staged and kept where they are on a GPU."""
+        """The results of a function of arrays, which is staged and cached if they are on a GPU."""
         made = functools.partial(build, self.shapes, *self.options, self.interpret)
         if not KEPT.usable or not pl.is_on_gpu(arrays[0]):
             return made()(*arrays)
@@ -176,7 +176,7 @@ def _forward(shapes: ExpertShapes, activation: str, transposed: bool, interpret:
 
 
 def _gradients(asked: Sequence[bool], shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any) -> Any:
-    """The gradients that are asked for, a function of the inputs, the gradient of the result, and the rest."""
+    """The requested gradients, a function of the inputs, the gradient of the result, and `LayerCall.arrays`."""
     count, dtype = shapes.tokens * shapes.each, shapes.dtype
     routed = route(count, shapes.each, shapes.experts, interpret)
     product = _hidden_gradient(shapes, transposed, interpret)

@@ -1,18 +1,17 @@
-"""The expert layer for Hopper: kernels that look at the assignments on the GPU.
+"""The expert layer for Hopper: kernels that read the assignments on the GPU.
 
     moe_route    the number of assignments of each expert, and the row of each assignment, sorted by expert
     moe_up       hidden[row] = activation(tokens[token of row] @ gate_up[expert of row])
     gmm          found[row] = hidden[row] @ down[expert of row]
     moe_combine  out[t] = sum of weight of a * found[row of a] over the assignments of token t
 
-The memory warpgroup of `moe_up` copies the rows of the tokens to where they are needed, so that none are permuted in
-memory, and the activation is applied to the accumulators. Where gates alternate with the other columns and are not
-rows of the matrix, and where the inputs of the activation are kept for a gradient, `moe_up` writes those, and
-`moe_activate` comes after it.
+The memory warpgroup of `moe_up` gathers the rows of the tokens, so that none are permuted in memory, and the activation
+is applied to the accumulators. If gates alternate with the values along the columns and are not rows of the matrix, or
+if the inputs of the activation are saved for a gradient, `moe_up` stores these inputs, and `moe_activate` follows.
 
-The second product is not scattered as it is written: threads would have to store what the copy engine stores beside the
-next product, and additions to one token by several experts would come in any order. So its rows are gathered when they
-are summed up, in float32 and always in the same order (as in Guo et al., "SonicMoE", 2025).
+The second product does not scatter its rows: threads would have to make the stores that TMA makes during the next
+product, and several experts would add to one token in any order. So its rows are gathered for their sum, in float32 and
+always in the same order (as in Guo et al., "SonicMoE", 2025).
 """
 
 from __future__ import annotations
@@ -59,27 +58,27 @@ def moe_mlp(
 
     Args:
         tokens: `dtype[t, h]`, float16, bfloat16 or float32.
-        expert_ids: `i32[t, k]` or `i64[t, k]`, the experts of each token. An id outside of 0 to e - 1 is an expert
-            elsewhere, and adds nothing. Ids on a GPU are not looked at.
+        expert_ids: `i32[t, k]` or `i64[t, k]`, the experts of each token. An id outside 0 to e - 1 is an expert of
+            another device, and adds nothing. The values of ids on a GPU are not read by the host.
         expert_weights: floats `[t, k]`.
         gate_up: `dtype[e, h, 2 i]` for gated activations, `dtype[e, h, i]` for others. With `transposed` the last two
             axes are exchanged, as in `torch.nn.Linear`.
         down: `dtype[e, i, h]`, or `dtype[e, h, i]` with `transposed`.
-        activation: as in `palladio.library.moe_mlp`. "gpt_oss", whose gates alternate with the other columns, is faster
-            with `transposed`: then the gates are rows of their own, and the activation is part of the first product.
+        activation: as in `palladio.library.moe_mlp`. "gpt_oss", whose gates alternate with the values, is faster with
+            `transposed`: then the gates are separate rows, and the activation is fused into the first product.
         gate_up_bias, down_bias: `dtype[e, 2 i]` (or `[e, i]`) and `dtype[e, h]`.
-        config: how the first product is divided. Of a gated activation, half of `tile_n` are gates, a multiple of 128
+        config: the division of the first product. For a gated activation, half of `tile_n` is gates, a multiple of 128
             bytes, and the warpgroups divide the rows of a tile.
         interpret: as in `palladio.gpu.kernel`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
         `dtype[t, h]`. Products and sums are in float32; `hidden` and the rows of the second product are rounded to
         `dtype`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes or dtypes that do not fit, an activation that is not known, a
-            configuration that makes no sense or does not fit into a block.
+        PalladioValueError, PalladioTypeError: shapes or dtypes that do not match, an unknown activation, a
+            configuration that is invalid or does not fit into a block.
     """
     biases = gate_up_bias, down_bias
     shapes = checked(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed, FLOATS)
@@ -111,10 +110,10 @@ def checked(
     transposed: bool,
     dtypes: Sequence[Any],
 ) -> ExpertShapes:
-    """The sizes of a layer of operands of some dtypes.
+    """The sizes of a layer, after checks of its operands.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes or dtypes that do not fit, an activation that is not known.
+        PalladioValueError, PalladioTypeError: shapes or dtypes that do not match, or an unknown activation.
     """
     shapes = expert_shapes(tokens, expert_ids, expert_weights, gate_up, down, activation, biases, transposed)
     for name, value in (("tokens", tokens), ("gate_up", gate_up), ("down", down)):
@@ -130,7 +129,7 @@ def _config(shapes: ExpertShapes, config: Any, act: Activation, paired: bool) ->
     """The division of the first product.
 
     Args:
-        paired: whether gates meet what they multiply in the accumulators, where there are gates.
+        paired: True if a gated activation has gates and values in the same warpgroup's accumulators.
     """
     paired = paired and act.gated
     rows, columns = pl.cdiv(shapes.tokens * shapes.each, shapes.experts), (2 if act.gated else 1) * shapes.i
@@ -151,7 +150,7 @@ def _config(shapes: ExpertShapes, config: Any, act: Activation, paired: bool) ->
 def inputs_product(
     shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any, config: MatmulConfig | None = None
 ) -> Any:
-    """The launch of the first product alone: the inputs of the activation, as the columns of the matrix lie.
+    """The launch of the first product alone: the inputs of the activation, in the matrix's order of columns.
 
     It is a function of the sizes, the token of each row, the tokens, the matrices and the biases.
     """
@@ -169,7 +168,7 @@ def _layer(
     """The kernels of the layer as one function of ids, weights, tokens, matrices and biases.
 
     Args:
-        apart: whether the activation is a kernel of its own.
+        apart: True if the activation is a separate kernel.
     """
     count, dtype = shapes.tokens * shapes.each, shapes.dtype
     if apart:
@@ -193,7 +192,7 @@ def _layer(
 
 
 class _Written:
-    """A function whose result may be written to the caller's array."""
+    """A wrapper of a function that stores its result to the caller's array, if there is one."""
 
     def __init__(self, run: Any) -> None:
         self.run = run
