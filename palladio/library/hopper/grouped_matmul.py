@@ -1,10 +1,10 @@
-"""Grouped matrix products: rows sorted by group, one matrix for each group, the sizes of groups known only on the GPU.
+"""Grouped matrix products: rows sorted by group, one matrix for each group, group sizes known only on the GPU.
 
     gmm:   out[rows of g] = lhs[rows of g] @ rhs[g]
     tgmm:  out[g] = lhs[:, rows of g] @ rhs[rows of g]
 
-Persistent blocks of three warpgroups walk through tiles of the result; each finds the group of its tile by itself, from
-the group sizes in global memory. The memory warpgroup runs ahead of the computing ones across the bounds of tiles.
+Persistent blocks of three warpgroups iterate over tiles of the result; each derives the group of its tile from the
+group sizes in global memory. The memory warpgroup runs ahead of the compute warpgroups across tile boundaries.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from palladio.library.hopper.scales import (
 )
 
 REGISTERS = 224, 56
-"""Registers of each thread that computes, and of each that moves memory: 2 * 224 + 56 of the 504 that three warpgroups
-begin with. The memory warpgroup, too, keeps the sizes of all groups in registers; with 40 it has no room for 256."""
+"""Registers of each compute and memory thread: 2 * 224 + 56 are the 504 that three warpgroups have at launch. The
+memory warpgroup also holds the sizes of all groups in registers; with 40 it would not fit 256 sizes."""
 
 Array = Any
 Ref = Any
@@ -64,12 +64,12 @@ Value = Any
 
 @dataclass(frozen=True)
 class Selection:
-    """The groups that are computed, among all those with sizes, and the content of the other rows.
+    """The groups to compute, among all groups with sizes, and the contents of the other rows.
 
     Fields:
         total: the number of all groups.
-        first: the first one to compute; None if an operand says it.
-        existing: an operand has values from before: of gmm the rows of the other groups, of tgmm what is added to.
+        first: the first group to compute; None if it is an operand.
+        existing: True for an operand of existing values: in gmm for rows of other groups, in tgmm to add to.
     """
 
     total: int
@@ -78,11 +78,11 @@ class Selection:
 
     @property
     def of_all(self) -> bool:
-        """True if all groups are computed, and nothing has values from before."""
+        """True if all groups are computed, without existing values."""
         return self.first == 0 and not self.existing
 
     def refs(self, given: Sequence[Ref]) -> tuple[Value, Ref | None, Sequence[Ref]]:
-        """Of the further operands of a kernel: the first group, the values from before, and the rest."""
+        """The optional operands of a kernel: the first group, the existing values, and the rest."""
         rest = list(given)
         first = self.first if self.first is not None else rest.pop(0)[...]
         return first, rest.pop(0) if self.existing else None, rest
@@ -90,11 +90,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class GroupedProblem:
-    """The problem that a kernel is made for: `rows` sorted by group, a sum over `depth`, and `columns`.
+    """The problem of a kernel: `rows` sorted by group, a sum over `depth`, and `columns`.
 
-    For tgmm the result has `depth` rows, and the sum goes over the rows of a group. There `by_rows` says that the left
-    operand is `[m, k]`, its rows those of the right one, and `gathered` is 0 or 1 for an operand whose rows are looked
-    up by a list of them.
+    For tgmm the result has `depth` rows, and the sum is over the rows of a group. There, `by_rows` is True for a left
+    operand `[m, k]`, with the same rows as the right one, and `gathered` is 0 or 1 for an operand whose rows are
+    gathered by a list of indices.
     """
 
     rows: int
@@ -109,21 +109,21 @@ class GroupedProblem:
     gathered: int | None = None
 
     def gmm_blocks(self, lhs: Any, rhs: Any) -> list[Any]:
-        """The blocks that a stage of the ring of gmm holds, for operands of these dtypes."""
+        """The blocks of a stage of gmm's ring, for operands of these dtypes."""
         config = self.config
         matrix = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), lhs), pl.ShapeDtypeStruct(matrix, rhs)]
         return [*found, pl.ShapeDtypeStruct((1, config.tile_m), jnp.float32)] if self.scales.of_blocks else found
 
     def tgmm_blocks(self, dtype: Any) -> list[Any]:
-        """The blocks that a stage of the ring of tgmm holds, for operands of a dtype."""
+        """The blocks of a stage of tgmm's ring, for operands of a dtype."""
         config = self.config
         left = (config.tile_k, config.tile_m) if self.by_rows else (config.tile_m, config.tile_k)
         return [pl.ShapeDtypeStruct(shape, dtype) for shape in (left, (config.tile_k, config.tile_n))]
 
     @property
     def visits(self) -> int:
-        """The most tiles of rows: each group begins one of its own, and so do rows of no group."""
+        """The most tiles of rows: each group starts a new tile, and so do rows of no group."""
         return int(pl.cdiv(self.rows, self.config.tile_m)) + self.selection.total
 
     @property
@@ -142,9 +142,9 @@ class GroupedProblem:
 
 
 def gmm_tile(problem: GroupedProblem, sizes: Value, first: Value, visit: Value, column: Value) -> OutputTile:
-    """The tile of gmm that is visited: of groups in order, each cut into tiles from its own first row on.
+    """The tile of a visit in gmm: groups are in order, each divided into tiles from its first row.
 
-    After the last group come the rows of none, and then visits of no rows. Groups without a matrix take no steps.
+    The rows of no group follow the last group, then empty visits. Groups without a matrix take no steps.
     """
     total = problem.selection.total
     tile = problem.config.tile_m
@@ -183,7 +183,7 @@ def _gmm_kernel(
     factors: Sequence[Ref] = (),
     **scratch: Any,
 ) -> None:
-    """One persistent block of gmm, for the groups from a first one on, with values from before and with factors."""
+    """One persistent block of gmm, for the groups from `first`, with optional existing values and scale factors."""
     config, scales = problem.config, problem.scales
     plane = problem.gmm_plane
     ring = Ring.of(scratch, "operands", (*config.shared, ())[: 3 if scales.of_blocks else 2])
@@ -289,7 +289,7 @@ def _tgmm_kernel(
     row_of: Ref | None = None,
     **scratch: Any,
 ) -> None:
-    """One persistent block of tgmm, for the groups from a first one on, with values from before and a list of rows."""
+    """One persistent block of tgmm, for the groups from `first`, with optional existing values and a list of rows."""
     config, by_rows = problem.config, problem.by_rows
     plane = problem.tgmm_plane
     ring = Ring.of(scratch, "operands", config.shared)
@@ -316,7 +316,7 @@ def _tgmm_kernel(
 
         @pl.when(rest < config.tile_k)
         def _() -> None:
-            # Rows of the next group: both operands, since no factor of 0 makes an infinity disappear.
+            # Zero the next group's rows in both operands, since 0 times an infinity is a NaN.
             pl.when(group == 0)(lambda: _clear(lhs_block, 0 if by_rows else 1, rest))
             pl.when(group == 1)(lambda: _clear(rhs_block, 0, rest))
             plgpu.commit_smem()
@@ -348,7 +348,7 @@ def _tgmm_gathered_kernel(
 
 
 def _clear(block: Ref, axis: int, first: Value) -> None:
-    """Write zeros to a block from an index on along an axis."""
+    """Write zeros to a block from an index along an axis."""
     number = jnp.reshape(jnp.arange(block.shape[axis]), (-1, 1) if axis == 0 else (1, -1))
     plgpu.store(block, jnp.zeros(block.shape, block.dtype), mask=jnp.broadcast_to(number >= first, block.shape))
 

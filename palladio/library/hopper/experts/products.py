@@ -1,8 +1,8 @@
-"""Grouped products of rows of tokens, which the memory warpgroup copies to where they are needed.
+"""Grouped products of rows of tokens, which the memory warpgroup gathers.
 
     out[row] = activation(tokens[token of row] @ matrix[expert of row] + bias[expert of row])
 
-It is the product of `gmm` with two differences: no tokens are permuted in memory, and the activation is applied to the
+They differ from `gmm` in two ways: no tokens are permuted in memory, and the activation is applied to the
 accumulators.
 """
 
@@ -30,12 +30,12 @@ Value = Any
 
 @dataclass(frozen=True)
 class GatheredProduct:
-    """A grouped product of rows of tokens, with what comes after it.
+    """A grouped product of rows of tokens, with its epilogue.
 
     Fields:
         product: its sizes; the columns are those of the result.
-        activation: the name of what the result goes through; None for the product itself.
-        biased: whether a bias is added before that.
+        activation: the name of the activation of the result; None for the product itself.
+        biased: True if a bias is added before the activation.
     """
 
     product: GroupedProblem
@@ -44,12 +44,12 @@ class GatheredProduct:
 
     @property
     def paired(self) -> bool:
-        """True if a column of the gates and another one make one of the result."""
+        """True if a column of gates and a column of values make one of the result."""
         return self.activation is not None and ACTIVATIONS[self.activation].gated
 
     @property
     def alternate(self) -> bool:
-        """True if those two lie side by side."""
+        """True if those two are adjacent."""
         return self.activation is not None and ACTIVATIONS[self.activation].alternate
 
     @property
@@ -63,9 +63,9 @@ class GatheredProduct:
         return self.product.config.plane(self.product.visits, pl.cdiv(self.product.columns, self.columns))
 
     def halves(self, matrix: Ref, group: Value, depth: Any, column: Value) -> list[Ref]:
-        """The right operands of a tile, of `[e, h, columns]` or its transposes; gates and the other columns separately.
+        """The right operands of a tile, of `[e, h, columns]` or its transposes; gates and values separately.
 
-        Where these alternate, the matrices are `[e, i, 2, h]`.
+        If these alternate, the matrices are `[e, i, 2, h]`.
         """
         columns, transposed = pl.ds(column, self.columns), self.product.transpose_rhs
         if not self.paired:
@@ -76,12 +76,12 @@ class GatheredProduct:
         return [matrix.at[group, each, depth] if transposed else matrix.at[group, depth, each] for each in starts]
 
     def parts(self, buffer: Ref) -> list[Ref]:
-        """The halves of the stages of the right operand that `halves` go to."""
+        """The parts of the right operand's stages that `halves` fill."""
         starts = [pl.ds(half * self.columns, self.columns) for half in range(2)]
         return [buffer.at[:, each] if self.product.transpose_rhs else buffer.at[:, :, each] for each in starts]
 
     def staging(self, dtype: Any) -> Any:
-        """The buffers through which the result is written: two for each computing warpgroup."""
+        """The buffers through which the result is stored: two for each compute warpgroup."""
         config = self.product.config
         piece = math.gcd(config.piece(dtype), self.columns)
         return plgpu.SMEM((COMPUTE_GROUPS, BUFFERS, config.own_shape[0], piece), dtype)

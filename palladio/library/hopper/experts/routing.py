@@ -14,24 +14,24 @@ Ref = Any
 Value = Any
 
 COUNTED = 1024
-"""Assignments that a warpgroup counts at a time."""
+"""Assignments that a warpgroup counts in one step."""
 
 RANKED = 256
-"""Assignments whose ranks a warp finds at a time, from lane to lane."""
+"""Assignments that are ranked by one scan."""
 
 TOGETHER = 2
-"""Of those, how many are loaded before the first one is looked at."""
+"""The number of such groups of assignments that are loaded before the first is ranked."""
 
 MOST_GROUPS = 4
-"""Warpgroups of a block."""
+"""The most warpgroups of a block."""
 
 
 def _moe_route_kernel(
     ids: Ref, sizes: Ref, token_of: Ref, row_of: Ref, *, each: int, groups: int, **scratch: Ref
 ) -> None:
-    """One block: the assignments to one expert, whose rows follow those of the experts before it.
+    """One block: the assignments to one expert, whose rows follow those of the previous experts.
 
-    Warpgroups share the assignments. Each counts those of its part, and when all counts are known it gives out rows.
+    Warpgroups share the assignments. Each counts those of its part, and assigns rows once all counts are known.
     """
     expert, group = pl.axis_index("expert"), pl.axis_index("warpgroup")
     below, own, counted = scratch["below"], scratch["own"], scratch["counted"]
@@ -75,7 +75,7 @@ def _moe_route_kernel(
 
 def route(count: int, each: int, experts: int, interpret: Any) -> Any:
     """The launch, a function of `ids[assignments]`: sizes `i32[e]`, and for each row its token, `i32[assignments]`,
-    and for each assignment its row. What belongs to no expert of these has no row."""
+    and for each assignment its row. Assignments to other experts have no row."""
     groups = min(MOST_GROUPS, pl.cdiv(count, RANKED * TOGETHER))
     numbers = pl.ShapeDtypeStruct((count,), jnp.int32)
     return plgpu.kernel(

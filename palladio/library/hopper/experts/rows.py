@@ -1,11 +1,11 @@
-"""Kernels of the expert layer that work on rows: one block for each assignment, token, or expert.
+"""Row kernels of the expert layer: one block for each assignment, token, or expert.
 
     moe_activate             hidden[row] = activation(inputs[row])
     moe_combine              out[t] = sum of weight of a * rows[row of a] over the assignments of token t
     moe_activation_gradient  the gradients of the inputs of the activation and of the weights
     moe_bias_gradient        out[e] = sum of the rows of expert e
 
-All are bound by memory. Elements of a row lie side by side in the threads of a warpgroup.
+All are bound by memory. The threads of a warpgroup hold neighbouring elements of a row.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Ref = Any
 Value = Any
 
 HELD = 8192
-"""Columns that a warpgroup sums up at a time, 64 in each thread."""
+"""The most columns that a warpgroup sums together, 64 in each thread."""
 
 ACTIVATED = 2048
-"""Columns of an activation at a time: several values of each are in registers at once."""
+"""The most columns that pass through an activation together: each has several values in registers."""
 
 SUMMED = 512
-"""Columns that a warpgroup sums over the rows of an expert."""
+"""The most columns that a warpgroup sums over the rows of an expert."""
 
 TOGETHER = 8
-"""Of those rows, how many are loaded before the first one is added."""
+"""The number of those rows that are loaded before the first one is added."""
 
 
 def _in_parts(columns: int, most: int, visit: Any) -> None:
-    """Call a function with the first of some columns and how many they are, until all were visited."""
+    """Split columns into equal parts and call `visit` with the first column and the width of each."""
     width = columns if columns <= most else math.gcd(columns, most)
 
     @pl.loop(0, columns // width)
@@ -49,23 +49,23 @@ def _in_parts(columns: int, most: int, visit: Any) -> None:
 
 @dataclass(frozen=True)
 class _Assignments:
-    """The arrays that say where an assignment belongs, as a kernel sees them."""
+    """References to the experts and rows of the assignments."""
 
     ids: Ref
     row_of: Ref
     experts: int
 
     def row(self, assignment: Value) -> tuple[Value, Value, Value]:
-        """(there, expert, row) of an assignment: true if it has one of the experts, which one, its row; else zeros."""
+        """(there, expert, row) of an assignment: True, its expert and its row, if it is one of these; else zeros."""
         expert = self.ids[assignment]
         there = (expert >= 0) & (expert < self.experts)
-        # What stands at an assignment without an expert is nothing that a row could be.
+        # The row of an assignment without an expert is uninitialised.
         row = jnp.clip(jnp.where(there, self.row_of[assignment], 0), 0, self.row_of.shape[0] - 1)
         return there, jnp.where(there, expert, 0).astype(jnp.int32), row
 
 
 def _parts(act: Activation, columns: int, first: Value, count: int) -> list[Any]:
-    """The slices of a row of inputs that the activation of some columns takes: gates and the others."""
+    """The slices of a row of inputs for the activation of some columns: gates and values."""
     if not act.gated:
         return [pl.ds(first, count)]
     if act.alternate:
@@ -112,7 +112,7 @@ def _moe_activation_gradient_kernel(
     each: int,
     experts: int,
 ) -> None:
-    """One block: one assignment. `of_hidden` is the gradient of `hidden` before it is weighted."""
+    """One block: one assignment. `of_hidden` is the unweighted gradient of `hidden`."""
     *biased, of_inputs, hidden, weight_of, of_weights = refs
     act, columns, assignment = ACTIVATIONS[activation], hidden.shape[1], pl.axis_index("assignment")
     there, expert, row = _Assignments(ids, row_of, experts).row(assignment)
