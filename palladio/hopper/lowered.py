@@ -22,7 +22,7 @@ class MapSpec:
     Axes are in the order of the array, the innermost last; the driver's order is the reverse.
 
     Fields:
-        array: which array, by its number among `Lowered.arrays`.
+        array: the number of its array among `Lowered.arrays`.
         dtype: the dtype of an element.
         dims: elements along each axis, at most 5 axes.
         strides: byte strides along each axis except the last, multiples of 16. The last axis is dense.
@@ -60,7 +60,7 @@ class ArrayParameter:
     """A parameter of the kernel: the address of an array's first element.
 
     Fields:
-        array: which array, by its number among `Lowered.arrays`.
+        array: the number of its array among `Lowered.arrays`.
     """
 
     name: str

@@ -54,20 +54,20 @@ def matmul(
     Args:
         x: `dtype[m, k]`.
         y: `dtype[k, n]`.
-        preferred_element_type: the dtype of the result, that of `x` and `y` together by default. Sums are float32
+        preferred_element_type: the dtype of the result, the promoted dtype of both by default. Sums are float32
             (float64 for float64).
-        tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n). Where none
-            is given, `matmul_tiling` chooses. On Hopper `library.hopper.matmul` multiplies floats of 16 bits, in
-            tiles of its own.
+        tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n). By
+            default, `matmul_tiling` chooses. On Hopper, `library.hopper.matmul` multiplies 16-bit floats, in its own
+            tiles.
         interpret: as in `palladio.pallas_call`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
         `preferred_element_type[m, n]`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes that do not multiply, no floats, or a tiling that is not three
-            positive integers.
+        PalladioValueError, PalladioTypeError: shapes that cannot be multiplied, dtypes that are not floats, or a
+            tiling that is not three positive integers.
     """
     done = kept_call(("matmul", preferred_element_type, None, False, True), interpret, (x, y), out)
     if done is not None:
@@ -121,14 +121,14 @@ def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None) -> Any
 
 
 def is_group(m: int, rows: int, tile: Tile) -> bool:
-    """True if m rows are computed as one group: few rows, or fewer than a kernel with one tile of rows has."""
+    """True if m rows are computed as one group: few rows, or fewer than those of a kernel with one tile of rows."""
     return 4 < m <= LEAST_STAGED_ROWS or m < rows == tile[0]
 
 
 def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:
     """True if m rows in tiles that the caller chose are computed as one group, whose kernel serves all numbers of rows.
 
-    Its rows are not spread over the threads: either one tile has all of them, or there are enough tiles of columns.
+    Rows are not divided among the threads: either one tile has all of them, or there are enough tiles of columns.
     """
     tm, tk, tn = tile
     spread = tk == k and min(tm, tn) > 4 and pl.cdiv(n, tn) >= pl.processor().threads
@@ -136,9 +136,9 @@ def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:
 
 
 def _as_group(dtype: Any, tiling: Any, interpret: Any) -> Callable[..., Any]:
-    """The product as that of one group, whose rows are counted when the kernel runs.
+    """The product as that of one group, whose number of rows is known when the kernel runs.
 
-    Rows that fill up a copy are not computed, and a few rows do not pack the matrix.
+    Padding rows of a copy are not computed, and a product of few rows does not pack the matrix.
     """
 
     def product(x: Any, y: Any, out: Any, rows: int) -> Any:
@@ -165,7 +165,7 @@ def _call(m: int, k: int, n: int, tile: Tile, dtype: Any, sums: Any, interpret: 
 
         x_tile, y_tile = x_ref[...], y_ref[...]
         if k % tk:
-            # The last tile reaches past the edge, where the elements are not numbers: they must not enter the sum.
+            # The last tile extends past the edge, where elements are uninitialised: they must not enter the sum.
             inside = jnp.arange(tk) < k - step * tk
             x_tile, y_tile = jnp.where(inside[None, :], x_tile, 0), jnp.where(inside[:, None], y_tile, 0)
         sum_ref[...] += jnp.dot(x_tile, y_tile, preferred_element_type=sum_ref.dtype)

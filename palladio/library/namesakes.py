@@ -1,8 +1,8 @@
-"""The kernels of `library.hopper` under their names in `palladio.library`.
+"""Dispatch from functions of `palladio.library` to their namesakes in `library.hopper`.
 
-A function of the library runs its namesake where the call runs on Hopper, by its arrays or by its executor, and the
-operands are floats of 16 bits: the tensor cores take those as they are. They round float32 to 11 bits and have no
-float64 (PTX ISA, "wgmma.mma_async", tf32), so that products of these stay kernels of the grid.
+A function of the library runs its namesake if the call runs on Hopper, by its arrays or by its executor, and the
+operands are 16-bit floats, which the tensor cores multiply exactly. They round float32 to 11 bits and do not support
+float64 (PTX ISA, "wgmma.mma_async", tf32), so that products of these remain grid kernels.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def on_hopper(
     instead: str | None = None,
     argument: str = "lhs, rhs",
 ) -> Any:
-    """`palladio.library.hopper` for a call that is to run its kernels; else None.
+    """`palladio.library.hopper` for a call that runs its kernels; else None.
 
     Args:
-        interpret: of the call.
-        arrays: its operands.
-        dtypes: that the namesake computes with as the function promises. All operands have the same one.
-        instead: advice for other dtypes, if the function has no kernels for these on Hopper.
+        interpret: the argument of the call.
+        arrays: the operands of the call.
+        dtypes: those with which the namesake has the promised precision. All operands have the same dtype.
+        instead: advice for other dtypes, if the function has no kernels for them on Hopper.
         argument: the names of the arrays, for the error.
 
     Raises:
-        PalladioTypeError: other dtypes, where there is advice for them.
+        PalladioTypeError: the dtypes are others, and there is advice for them.
     """
     if pl.chosen_executor(interpret, arrays) not in EXECUTORS:
         return None

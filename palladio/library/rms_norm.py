@@ -67,16 +67,16 @@ def rms_norm(
         x: `dtype[..., n]` of floats, n at least 1. Computed in float32 (float64 for float64).
         weight: `dtype[n]` of floats.
         epsilon: added to the mean of the squares.
-        block_rows: how many rows a grid point works on; as many as fit a first-level cache if it is not given.
-            `library.hopper.rms_norm`, which runs on Hopper, chooses by itself.
+        block_rows: the number of rows of a grid point; by default as many as fit a first-level cache.
+            `library.hopper.rms_norm`, which runs on Hopper, chooses its own.
         interpret: as in `palladio.pallas_call`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
         An array of the type of `x`.
 
     Raises:
-        PalladioTypeError: no floats. PalladioValueError: a scalar, rows of no elements, a weight of another size, or
+        PalladioTypeError: not floats. PalladioValueError: a scalar, rows of no elements, a weight of another size, or
             `block_rows` below 1.
     """
     done = kept_call(("rms_norm", epsilon), interpret, (x, weight), out)

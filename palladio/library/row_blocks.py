@@ -1,4 +1,4 @@
-"""Functions of each row of a matrix: the rows of a block, and one kernel for all numbers of rows to a power of two."""
+"""Row functions of a matrix: the rows of a block, and one kernel for all numbers of rows up to a power of two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palladio.library.checks import described, dtype_of
 def rows_of_block(m: int, n: int, itemsize: int) -> int:
     """A power of two of rows, up to that of m.
 
-    A block is passed over several times, and stays in a first-level cache meanwhile, or is near it.
+    A kernel makes several passes over a block, which should stay in a first-level cache or close to it.
 
     Args:
         m, n: the sizes of the matrix.
@@ -31,11 +31,11 @@ def staged(
     interpret: Any,
     block_rows: int | None = None,
 ) -> Any:
-    """The kernel for a power of two of rows, or of blocks that the caller chose, which serves all fewer ones.
+    """The kernel for a power of two of rows, or of blocks that the caller chose, which also serves fewer rows.
 
     Args:
-        kept: where it is kept.
-        options: what the kernel is made for, besides shapes and dtypes.
+        kept: its cache.
+        options: the parameters of the kernel, besides shapes and dtypes.
         call_of: makes it, from the shape of the matrix and the rows of a block.
         rows: the matrix.
         others: the further operands, the same for all rows.

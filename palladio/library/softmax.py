@@ -28,7 +28,7 @@ from palladio.library.row_blocks import rows_of_block, staged
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
     x = x_ref[...].astype(jnp.promote_types(jnp.float32, x_ref.dtype))
     shifted = jnp.exp(x - jnp.max(x, axis=-1, keepdims=True))
-    # One division a row. The sum is at least 1, so that its reciprocal is a plain number.
+    # One division for each row. The sum is at least 1, so that its reciprocal does not overflow.
     out_ref[...] = (shifted * (1 / jnp.sum(shifted, axis=-1, keepdims=True))).astype(out_ref.dtype)
 
 
@@ -55,16 +55,16 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
 
     Args:
         x: `dtype[..., n]` of floats, n at least 1. Computed in float32 (float64 for float64).
-        block_rows: how many rows a grid point works on; as many as fit a first-level cache if it is not given.
-            `library.hopper.softmax`, which runs on Hopper, chooses by itself.
+        block_rows: the number of rows of a grid point; by default as many as fit a first-level cache.
+            `library.hopper.softmax`, which runs on Hopper, chooses its own.
         interpret: as in `palladio.pallas_call`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
         An array of the type of `x`.
 
     Raises:
-        PalladioTypeError: no floats. PalladioValueError: a scalar, rows of no elements, or `block_rows` below 1.
+        PalladioTypeError: not floats. PalladioValueError: a scalar, rows of no elements, or `block_rows` below 1.
     """
     done = kept_call("softmax", interpret, (x,), out)
     if done is not None:

@@ -1,6 +1,6 @@
-"""The tiles that the library chooses where its caller names none. docs/tilings.md has the rules with measurements.
+"""The library's default tiles. docs/tilings.md has the rules with measurements.
 
-A tiling is `(tm, tk, tn)`: the sizes of a tile along the rows, the summed axis and the columns of a product.
+A tiling is `(tm, tk, tn)`: the sizes of a tile along the rows, the contracted axis and the columns of a product.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ TUNED = pl.KeptChoices("tilings")
 """The tiles that `tune` has measured, by function, dtypes and sizes."""
 
 MOST_COLUMNS = 512
-"""Columns of a tile: so many that rows are laid out seldom, so few that packed columns stay in a cache."""
+"""The most columns of a tile: enough to pack rows rarely, and few enough for packed columns to stay in a cache."""
 
 LEAST_COLUMNS = 64
-"""Columns of a tile of a dense product, below which its rows are spread over the threads."""
+"""The fewest columns of a tile of a dense product; with fewer, its rows are divided among the threads."""
 
 DEEPEST = 1 << 14
-"""The most of the summed axis in one tile. It depends on nothing: sums are the same on any number of threads."""
+"""The most elements of a tile along the contracted axis; constant, so that sums do not depend on the threads."""
 
 PAIR_COLUMNS = 16
 """Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, which sums in another order."""
 
 LEAST_TILE_ROWS = 8
-"""Rows of a tile where rows are cut: a product of up to four rows sums in another order."""
+"""The fewest rows of a tile if rows are divided: a product of up to four rows sums in another order."""
 
 BRIEF_OPERATIONS = 1 << 19
-"""Operations, for each byte of a vector, that one thread does before another would have begun to help: 0.3 ms."""
+"""Operations, for each byte of a vector, that one thread executes before another one would start: 0.3 ms."""
 
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
 
 
 def tuning_key(function: str, lhs: Any, rhs: Any, *more: int) -> tuple[str | int, ...]:
-    """The key of a product's tiles, but for its sizes."""
+    """The key of a product's tiles, without its sizes."""
     return function, *(str(array.dtype).removeprefix("torch.") for array in (lhs, rhs)), *map(int, more)
 
 
 def tuned(
     model: Callable[[int, int, int], tuple[int, int, int]], function: str, lhs: Any, rhs: Any, *more: int
 ) -> Callable[[int, int, int], Any]:
-    """The look-up of the tiles that were measured for a product, or else of those that a model chooses."""
+    """The look-up of measured tiles of a product, with a model's choice as the default."""
     key = tuning_key(function, lhs, rhs, *more)
     return lambda m, k, n: TUNED.find((*key, m, k, n)) or model(m, k, n)
 
 
 def evenly(extent: int, most: int, parts: int, granule: int) -> int:
-    """The size of the pieces of an axis that is cut evenly, without a rest if there is such a size.
+    """The size of equal pieces of an axis, without a remainder if possible.
 
-    A last tile that reaches past the end of its array is a copy, which costs more than tiles of another size.
+    A last tile that extends past the end of its array is copied, which costs more than tiles of another size.
 
     Args:
         extent: the size of the axis.
         most: the largest piece; up to twice as much if only that divides the axis.
-        parts: the number of pieces is a multiple of this, as far as there are enough granules.
-        granule: pieces are multiples of this, if that divides the axis, and not smaller.
+        parts: the number of pieces is a multiple of this, if there are enough granules.
+        granule: pieces are multiples of this, if it divides the axis, and at least as large.
     """
     least = pl.cdiv(pl.cdiv(extent, most), parts) * parts
     for unit in (granule, 1):
@@ -72,7 +72,7 @@ def evenly(extent: int, most: int, parts: int, granule: int) -> int:
 
 
 def _even_columns(n: int, most: int, parts: int, granule: int) -> int:
-    """Columns cut as `evenly` does; whether tiles are multiples of `PAIR_COLUMNS` depends on n alone."""
+    """Columns divided as by `evenly`; only n determines if tiles are multiples of `PAIR_COLUMNS`."""
     if n % PAIR_COLUMNS == 0:
         return PAIR_COLUMNS * evenly(n // PAIR_COLUMNS, most // PAIR_COLUMNS, parts, max(1, granule // PAIR_COLUMNS))
     wanted = pl.cdiv(pl.cdiv(n, most), parts) * parts
@@ -85,7 +85,7 @@ def _even_columns(n: int, most: int, parts: int, granule: int) -> int:
 
 
 def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
-    """`(tk, tn)`: the whole summed axis, and columns whose packed block fits a thread's share of the last cache."""
+    """`(tk, tn)`: the whole contracted axis, and columns with a packed block that fits a thread's last-level cache."""
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
     tk = k if k <= DEEPEST else evenly(k, DEEPEST, 1, granule)
@@ -94,7 +94,7 @@ def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
 
 
 def _threads(m: int, k: int, n: int, matrices: int) -> int:
-    """The number of threads that a product is spread over: one, if it is brief and its matrices are near that one."""
+    """The number of threads of a product: one, if it is brief and its matrices are close to that thread."""
     host = pl.processor()
     brief = 2 * m * k * n <= BRIEF_OPERATIONS * host.vector_bytes
     return 1 if brief and matrices * k * n * SUM_BYTES <= host.cache_bytes[1] else host.threads
@@ -103,8 +103,8 @@ def _threads(m: int, k: int, n: int, matrices: int) -> int:
 def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """The tiling that `gmm` chooses for `[m, k] x [groups, k, n]`.
 
-    Only the rows of a group are computed, so one tile has all rows, and no group spans two. Only the columns are spread
-    over the threads, so the number of tiles is a multiple of the number of threads.
+    Only the rows of a group are computed, so one tile has all rows, and no group spans two. Only the columns are
+    divided among the threads, so the number of tiles is a multiple of the number of threads.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
@@ -130,7 +130,7 @@ def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]
 def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     """The tiling that `matmul` chooses for `[m, k] x [k, n]`.
 
-    The columns are spread over the threads, and the rows too where there are too few columns.
+    The columns are divided among the threads, and the rows too if there are too few columns.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
@@ -146,7 +146,7 @@ def attention_blocks(heads: int, m: int, d: int) -> tuple[int, int]:
     """The numbers of queries and keys of a block that `attention` chooses.
 
     A block of scores, the queries and the keys stay in half of a second-level cache; every thread has several blocks of
-    queries, as far as these have at least 32.
+    queries, unless these would have fewer than 32.
 
     Args:
         heads: the number of heads.

@@ -1,4 +1,4 @@
-"""Tiles by measurement: candidates beside the one that the model chooses, in turns, and the fastest is kept."""
+"""Tuning of tiles by measurement: candidates are interleaved with the model's choice, and the fastest is stored."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from palladio.library.tilings import (
 )
 
 SIZES = (128, 256, 512, 1024)
-"""The sizes of tiles that are tried along an axis, beside those of the model and the whole axis."""
+"""Candidate sizes of tiles along an axis, besides those of the model and the whole axis."""
 
 GAIN = 1.03
-"""Less than this many times as fast as the model's choice is noise, and the model's choice is kept."""
+"""The least speed-up over the model's choice; a smaller one is noise, and the model's choice is kept."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Tuned:
 
     Fields:
         sizes: `(m, k, n)` of the product that is compiled.
-        tiling: the fastest, which is used from now on.
-        model: what is chosen without measuring.
-        seconds: the time of each tiling that was tried.
+        tiling: the fastest tiling, which later calls use.
+        model: the model's choice.
+        seconds: the time of each candidate.
     """
 
     sizes: Tile
@@ -76,22 +76,22 @@ def tune(
     seconds: float = 1.0,
     progress: Callable[[float], object] | None = None,
 ) -> tuple[Tuned, ...]:
-    """Measure tiles of a product, and keep the fastest for later calls of its sizes without a `tiling`.
+    """Measure tiles of a product, and store the fastest for later calls of its sizes without a `tiling`.
 
-    They are kept in the cache folder, for this processor and this number of threads. Results stay the same, bit by bit:
-    tiles that would sum in another order are not tried.
+    They are stored in the cache folder, for this processor and this number of threads. Results stay bitwise identical:
+    tiles that would sum in another order are not candidates.
 
     Args:
         function: `gmm`, `tgmm` or `matmul`.
-        lhs, rhs: the operands, of which only shapes and dtypes are read, `pl.ShapeDtypeStruct` therefore too. The
-            products are of other arrays, of normal random numbers.
-        group_sizes: `i32[groups]`, of `gmm` and `tgmm`: with the sizes that are expected, uneven ones perhaps.
-        transpose_rhs: as of `gmm`.
-        seconds: the time to measure each size that is compiled, without compiling.
-        progress: called with the part that is done, from 0 to 1.
+        lhs, rhs: the operands, or `pl.ShapeDtypeStruct`s: only shapes and dtypes are used. The measured products are
+            of normal random numbers.
+        group_sizes: `i32[groups]`, for `gmm` and `tgmm`: typical sizes, e.g. uneven ones.
+        transpose_rhs: as in `gmm`.
+        seconds: the time to measure each compiled size, without compilation.
+        progress: called with the completed fraction, from 0 to 1.
 
     Returns:
-        What was measured, for each number of rows that such a product is compiled for: a large one is computed in
+        The measurements, for each number of rows for which the product is compiled: a large product is computed in
         parts.
 
     Raises:
@@ -125,9 +125,9 @@ class _Problem:
     """A product of one size.
 
     Fields:
-        key: what its choice is kept under.
-        tilings: those that are tried, the model's first.
-        run: computes it with a tiling.
+        key: the key of its choice.
+        tilings: the candidates, the model's first.
+        run: computes the product with a tiling.
     """
 
     key: tuple[Any, ...]
@@ -136,7 +136,7 @@ class _Problem:
     run: Callable[[Tile], object]
 
     def measured(self, seconds: float, progress: Callable[[float], object] | None) -> Tuned:
-        """Measure the tilings and keep the fastest."""
+        """Measure the tilings and store the fastest."""
         calls = [functools.partial(self.run, tiling) for tiling in self.tilings]
         with pl.executor("cpu"):
             times = pl.time_in_turns(calls, seconds=seconds, progress=progress)
@@ -148,7 +148,7 @@ class _Problem:
 
 
 def _columns(n: int, model: int) -> list[int]:
-    """Columns of tiles that multiply in pairs where the model's do: pairs sum in another order."""
+    """Candidate columns that multiply in pairs if and only if the model's do: pairs sum in another order."""
     pairs = model % PAIR_COLUMNS == 0
     sizes = dict.fromkeys(min(n, size) for size in (model, *SIZES, n if n <= SIZES[-1] else model))
     if not pairs:
@@ -157,7 +157,7 @@ def _columns(n: int, model: int) -> list[int]:
 
 
 def _candidates(model: Tile, rows: Sequence[int], columns: Sequence[int]) -> list[Tile]:
-    """Tiles with the model's part of the summed axis, the model's first."""
+    """Candidate tiles with the model's extent along the contracted axis, the model's tile first."""
     _, tk, _ = model
     return [*dict.fromkeys([model, *((tm, tk, tn) for tm in rows for tn in columns)])]
 
@@ -173,7 +173,7 @@ def _normal(array: Array, *shape: int) -> Any:
 
 
 def _parts(m: int, lhs: Array) -> list[int]:
-    """The numbers of rows that a product of m rows is compiled for."""
+    """The numbers of rows for which a product of m rows is compiled."""
     parts = row_parts(m, row_bytes(lhs))
     return [*dict.fromkeys(rows for _, rows in parts)] if len(parts) > 1 else [rows_for(m, row_bytes(lhs), None)]
 
@@ -200,7 +200,7 @@ def _matmul(lhs: Array, rhs: Array, sizes: None, transpose: bool) -> Iterator[_P
 
 
 def _staged_matmul(x: Array, y: Array, tiling: Tile) -> Any:
-    """The kernel that `matmul` runs where a tiling is the one that it chose."""
+    """The kernel that `matmul` runs for its own choice of a tiling."""
     return staged(x, y, tiling, result_dtype(None, x, y))
 
 

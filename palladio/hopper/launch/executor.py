@@ -23,7 +23,7 @@ class OneKernel:
     """A program for a card that is one kernel with the program's operands and results; values as in `OnCard`.
 
     Raises:
-        CardError: a card, its driver, or what launches on it is missing.
+        CardError: a card, its driver or cuda-bindings is missing.
     """
 
     def __init__(self, call: KernelCall) -> None:

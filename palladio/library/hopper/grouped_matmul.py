@@ -232,7 +232,7 @@ def _gmm_kernel(
 
 
 def _where_not(other: Value, factor: Callable[[int, int], Value]) -> Callable[[int, int], Value]:
-    """A factor that is 1 where a condition holds: earlier sums are scaled already."""
+    """A factor that is replaced by 1 where a condition holds: earlier sums are scaled already."""
     return lambda first, count: jnp.where(other, 1.0, factor(first, count))
 
 
@@ -249,7 +249,7 @@ def _set(acc: Ref, value: Value) -> None:
 
 
 def _part(array: Ref, row: Value, column: Value, shape: tuple[int, int]) -> Value:
-    """f32 of this shape: a part of a matrix in global memory, 0 outside of it."""
+    """f32 of this shape: a part of a matrix in global memory, 0 outside the matrix."""
     inside = [
         first + jnp.arange(count) < extent
         for first, count, extent in zip((row, column), shape, array.shape, strict=True)
@@ -373,19 +373,19 @@ def gmm(
 
     Args:
         lhs: `dtype[m, k]`, float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, rows sorted by group.
-        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; with floats of 8 bits only that.
+        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`, which 8-bit floats require.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
             traced is checked only with `palladio.enable_debug_checks`, while the program runs.
-        preferred_element_type: the dtype of the result. By default that of `existing_out`, or of `lhs`; bfloat16 of
-            floats of 8 bits. Products are summed in float32.
-        config: how the product is divided; tiles are along m, n and k.
+        preferred_element_type: the dtype of the result. By default that of `existing_out`, or of `lhs`; bfloat16 for
+            8-bit floats. Products are summed in float32.
+        config: the division of the product; tiles are along m, n and k.
         transpose_rhs: multiply with the transposes of the matrices.
         interpret: as in `palladio.gpu.kernel`.
         lhs_scale, rhs_scale: factors, float32, as in `matmul`: one for the array, `f32[]`; for each row of `lhs`,
             `f32[m]`, and for each matrix, `f32[g]`, or each column of it, `f32[g, n]`; or one for each 128 of k,
             `f32[k / 128, m]` and `f32[g, n / 128, k / 128]`, rounded up.
         group_offset: `i32[]`: `rhs` holds the matrices of groups `[group_offset, group_offset + g)` of a longer
-            `group_sizes`. Of a number a kernel is made for itself; an array on a GPU is read there, unchecked.
+            `group_sizes`. For a number, the kernel is specialised; an array on a GPU is read there, unchecked.
         existing_out: `preferred_element_type[m, n]`: rows of no group of `rhs` keep its values. It is not changed.
         out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
@@ -456,11 +456,11 @@ def tgmm(
             traced is checked only with `palladio.enable_debug_checks`, while the program runs.
         preferred_element_type: the dtype of the result, that of `existing_out` or `lhs` by default. Products are summed
             in float32.
-        config: how the product is divided; `tile_m` and `tile_n` are along k and n, of the result, and `tile_k` is
-            along m, which is summed over.
+        config: the division of the product; `tile_m` and `tile_n` are along k and n, of the result, and `tile_k` is
+            along m, the contracted axis.
         interpret: as in `palladio.gpu.kernel`.
         group_offset: `i32[]`, the first group to compute, as in `gmm`.
-        num_actual_groups: how many groups to compute, all from `group_offset` on by default.
+        num_actual_groups: the number of groups to compute; by default all from `group_offset`.
         existing_out: `preferred_element_type[g, k, n]`, to which the products are added. It is not changed.
         out: an array for the result, which is returned: of its shape and dtype, in row-major order.
 
@@ -506,13 +506,13 @@ def _tgmm_call(body: Any, problem: GroupedProblem, operand: Any, dtype: Any, int
 def gathered_tgmm(
     sizes: Array, row_of: Array, lhs: Array, rhs: Array, gathered: int, dtype: Any, interpret: Any
 ) -> Array:
-    """For each group, the transpose of its rows of `lhs` times its rows of `rhs`, both of 16 bits.
+    """For each group, the transpose of its rows of `lhs` times its rows of `rhs`, both with 16-bit elements.
 
     Args:
         sizes: `i32[g]`, the rows of each group.
         row_of: `i32[m]`, for each row of the sum its row of the operand that is `gathered`.
         lhs, rhs: `dtype[m, k]` and `dtype[m, n]`.
-        gathered: 0 or 1, the operand whose rows are looked up, and which may have another number of them.
+        gathered: 0 or 1, the operand with gathered rows, which may have another number of rows.
 
     Returns:
         `dtype[g, k, n]`; zero for a group without rows.
@@ -525,14 +525,14 @@ def gathered_tgmm(
 
 
 def _further(group_offset: Any, existing_out: Array | None) -> tuple[Any, list[Array]]:
-    """The number of the first group as far as it is one, and the further arrays of a call."""
+    """The first group if it is a number of the host, and the optional arrays of a call."""
     number = None if hasattr(group_offset, "dtype") else group_offset
     further = [] if group_offset is number else [group_offset]
     return number, further if existing_out is None else [*further, existing_out]
 
 
 def _selection(group_offset: Any, existing_out: Array | None, groups: int, total: int) -> tuple[Selection, list[Array]]:
-    """The groups to compute, and the further operands of the kernel."""
+    """The groups to compute, and the optional operands of the kernel."""
     existing = [] if existing_out is None else [existing_out]
     if group_offset is None and groups != total:
         rule, got = "there is one matrix for each group", f"{total} sizes"
@@ -559,10 +559,10 @@ def _checked(
     """The dtype of the result and the configuration.
 
     Args:
-        matrix: the rows and columns of the result of a group, what is summed over, and the number of groups.
-        clusters: the axes along which clusters may lie.
-        operands: the dtypes that it multiplies.
-        scaled: whether blocks of 128 along k have factors.
+        matrix: the rows and columns of a group's result, the extent of the sum, and the number of groups.
+        clusters: the axes along which clusters are supported.
+        operands: the supported dtypes of operands.
+        scaled: True if blocks of 128 along k have factors.
     """
     require_operand(lhs, "lhs", dtypes=operands)
     require_operand(rhs, "rhs", like=lhs, dtypes=operands)

@@ -1,7 +1,7 @@
-"""Calls of the library on arrays of a GPU, kept from one to the next.
+"""The cache of calls of the library on arrays of a GPU.
 
-To make a kernel of the arguments takes some hundred microseconds, more than many products. On the same shapes, dtypes
-and options a later call goes from the arrays to the launch.
+Preparing a kernel from the arguments takes some hundred microseconds, more than many products. For the same shapes,
+dtypes and options, a later call goes from the arrays to the launch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["called", "kept_call"]
 
 
 def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = None) -> Any:
-    """The result of a call that was made before, by this function or its namesake; arguments as in `card_calls`."""
+    """The result of a cached call, of this function or its namesake; arguments as in `card_calls`."""
     found = card_calls.kept_call(key, interpret, arrays, out)
     return found if found is not None else card_calls.kept_call(card_calls.own(key), interpret, arrays, out)
 
@@ -35,13 +35,13 @@ def called(
     operands: Sequence[Any] | None = None,
     flat: tuple[int, ...] | None = None,
 ) -> Any:
-    """The result of a kernel, which is kept for later calls if the arrays are on a GPU.
+    """The result of a kernel, which is cached for later calls if the arrays are on a GPU.
 
     Args:
         key, interpret, arrays, out: as in `card_calls.kept_call`.
         kernel: makes the kernel, a function of the arrays.
-        shape: of the result.
-        operands, flat: the arrays and the shape of the result as the kernel has them, where it sees the same memory in
+        shape: the shape of the result.
+        operands, flat: the arrays, and the shape of the result, as seen by the kernel, if it has the same memory in
             other shapes.
     """
     given = arrays if operands is None else operands

@@ -1,4 +1,4 @@
-"""The demands of the Hopper kernels on operands and configurations."""
+"""Checks of the operands and configurations of the Hopper kernels."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, float_dtype, require_count
 
 CARD = plgpu.H100_SXM
-"""The card that configurations are made for; each of its multiprocessors holds one block of these kernels."""
+"""The card of the configurations; each of its multiprocessors holds one block of these kernels."""
 
 COMPUTE_GROUPS = 2
 MEMORY_GROUP = COMPUTE_GROUPS
-"""The warpgroup of a block that moves memory comes after those that compute."""
+"""The memory warpgroup of a block, which follows the compute warpgroups."""
 
 COMPUTE_REGISTERS, MEMORY_REGISTERS = 232, 40
-"""Registers of each thread: 2 * 232 + 40 are the 504 that three warpgroups begin with."""
+"""Registers of each thread: 2 * 232 + 40 are the 504 that three warpgroups have at launch."""
 
 FLOATS = tuple(map(jnp.dtype, ("float16", "bfloat16", "float32")))
 FLOATS_OF_8_BITS = tuple(map(jnp.dtype, ("float8_e4m3fn", "float8_e5m2")))
 INTEGER = jnp.dtype("int8")
 NARROW = (*FLOATS_OF_8_BITS, INTEGER)
-"""Operands that the tensor cores take with k as their last axis only."""
+"""Operands that the tensor cores accept only with k as their last axis."""
 
 
 def require_operand(value: Any, argument: str, like: Any = None, dtypes: Sequence[Any] = FLOATS) -> None:
-    """An array of one of the dtypes, and of that of `like`; the two floats of 8 bits go together."""
+    """Check for an array of one of the dtypes, and of that of `like`; the two 8-bit floats may be mixed."""
     dtype = dtype_of(value)
     if dtype not in dtypes:
         names = list(map(str, dtypes))
@@ -67,7 +67,7 @@ def require_config(config: Any, kind: type[Any]) -> Any:
 
 
 def require_multiple(value: int, factor: int, argument: str, why: str) -> None:
-    """A size that a number divides."""
+    """Check that a number divides a size."""
     if value % factor:
         raise fail(
             pl.PalladioValueError, why, argument=f"config.{argument}", expected=f"a multiple of {factor}", got=value
@@ -75,7 +75,7 @@ def require_multiple(value: int, factor: int, argument: str, why: str) -> None:
 
 
 def require_shared(needed: int) -> None:
-    """Buffers that fit into the shared memory of a block."""
+    """Check that buffers fit into the shared memory of a block."""
     if needed > CARD.shared_bytes:
         raise fail(
             pl.PalladioValueError,
@@ -88,7 +88,7 @@ def require_shared(needed: int) -> None:
 
 
 def require_last_axis(dtype: Any, transposed: bool, argument: str, wanted: str) -> None:
-    """Matrices with the summed axis last, where the tensor cores accept no others."""
+    """Check that the contracted axis is last, for dtypes with which the tensor cores accept no others."""
     if dtype in NARROW and not transposed:
         raise fail(
             pl.PalladioValueError,

@@ -1,6 +1,6 @@
 """Dense matrix product: persistent blocks with prefetched operands, in clusters of two.
 
-The tiles of the result are assigned to the blocks in an order that keeps the operands in the second-level cache.
+The tiles of the result are assigned to the blocks in an order that keeps the operands in the L2 cache.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Value = Any
 
 @dataclass(frozen=True)
 class _Problem:
-    """The problem that a kernel is made for: `x[m, k] @ y[k, n]`, or `x @ y.T` of `y[n, k]`."""
+    """The problem of a kernel: `x[m, k] @ y[k, n]`, or `x @ y.T` of `y[n, k]`."""
 
     m: int
     n: int
@@ -62,18 +62,18 @@ class _Problem:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a thread that computes, and of one that moves memory."""
+        """Registers of a compute thread and of a memory thread."""
         return COMPUTE_REGISTERS, MEMORY_REGISTERS
 
     def blocks(self, x: Any, y: Any) -> list[Any]:
-        """The blocks that a stage of the ring holds, for operands of these dtypes."""
+        """The blocks of a stage of the ring, for operands of these dtypes."""
         config = self.config
         y_shape = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), x), pl.ShapeDtypeStruct(y_shape, y)]
         return [*found, pl.ShapeDtypeStruct((1, config.tile_m), jnp.float32)] if self.scales.of_blocks else found
 
     def tile(self, info: plgpu.NDLoopInfo) -> OutputTile:
-        """This block's tile at a step of the walk."""
+        """This block's tile at a step of its loop."""
         config = self.config
         row, column = config.raster(info.index[0], *self.plane)
         first = row * config.tile_m
@@ -82,7 +82,7 @@ class _Problem:
 
 
 def _matmul_kernel(*refs: Ref, problem: _Problem, **scratch: Any) -> None:
-    """One persistent block, of references to x, y, their factors, and the result."""
+    """One persistent block; `refs` are x, y, their factors, and the result."""
     x, y, *factors, out = refs
     config, scales = problem.config, problem.scales
     scale = dict(zip(scales.given, factors, strict=True))
@@ -142,24 +142,24 @@ def matmul(
 
     Args:
         x: `dtype[m, k]`, float16, bfloat16, float32, float8_e4m3fn, float8_e5m2 or int8.
-        y: `dtype[k, n]`, or `dtype[n, k]` with `transpose_rhs`; with numbers of 8 bits only that. The two floats of 8
-            bits may be mixed.
-        preferred_element_type: the dtype of the result. By default that of `x`; of floats of 8 bits and of scaled
-            integers bfloat16, of other integers int32. Products are summed in float32, those of integers in int32.
-        config: how the product is divided.
+        y: `dtype[k, n]`, or `dtype[n, k]` with `transpose_rhs`, which 8-bit numbers require. The two 8-bit floats may
+            be mixed.
+        preferred_element_type: the dtype of the result. By default that of `x`; bfloat16 for 8-bit floats and scaled
+            integers, int32 for other integers. Products are summed in float32, those of integers in int32.
+        config: the division of the product.
         transpose_rhs: multiply with the transpose of `y`.
         x_scale, y_scale: factors, float32: one for the array, `f32[]`; one for each row or column of the result,
-            `f32[m]` and `f32[n]`; or one for each 128 of k, of x for each row, `f32[k / 128, m]`, and of y for each
-            128 columns of the result, `f32[n / 128, k / 128]`, rounded up.
+            `f32[m]` and `f32[n]`; or one for each 128 of k, for each row of x, `f32[k / 128, m]`, and for each 128
+            columns of the result for y, `f32[n / 128, k / 128]`, rounded up.
         interpret: as in `palladio.gpu.kernel`.
-        out: an array for the result, which is returned: of its shape and dtype, in row-major order.
+        out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
         `preferred_element_type[m, n]`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes that do not multiply, dtypes that the tensor cores do not, factors
-            that do not go with them, a configuration that makes no sense or does not fit into a block.
+        PalladioValueError, PalladioTypeError: shapes or dtypes that cannot be multiplied, factors that do not match
+            them, a configuration that is invalid or does not fit into a block.
     """
     arrays = (x, y, *(each for each in (x_scale, y_scale) if each is not None))
     key = "matmul", preferred_element_type, config, transpose_rhs, x_scale is None

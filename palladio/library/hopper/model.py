@@ -1,26 +1,26 @@
-"""The configuration of a matrix product where none is given, by an analytic model. These are its reasons.
+"""An analytic model that chooses the default configuration of a matrix product.
 
-A candidate is a tile, its split between the two computing warpgroups, and a cluster. Blocks are persistent, one for
+A candidate is a tile, its split between the two compute warpgroups, and a cluster. Blocks are persistent, one for
 each multiprocessor, so that the product takes as long as the block with most tiles; a tile takes, in clocks,
 
     steps * max(tensor, shared, feed) + epilogue
 
-tensor    the multiply-adds of a step, by those that a multiprocessor's tensor cores do in a clock: 4,096 over the bytes
+tensor    the multiply-adds of a step, over those of a multiprocessor's tensor cores in a clock: 4,096 over the bytes
           of an element (2,048 of 16 bits: 989 TFLOP/s, 132 multiprocessors, 1.83 GHz; NVIDIA, "H100 Tensor Core GPU
           Architecture").
-shared    the bytes that the products read from shared memory, 128 in a clock: each warpgroup its rows of the left
-          operand and its columns of the right one.
-feed      the bytes that the block loads inside of the arrays, what a cluster shares counted by half, from a cache of
-          the second level that gives all multiprocessors 6,154 in a clock (deepseek-ai/DeepGEMM, heuristics/sm90.hpp).
-epilogue  the result, through shared memory and out. The ring fills meanwhile, but nothing is multiplied.
+shared    the bytes that the products read from shared memory, at 128 in a clock: each warpgroup reads its rows of the
+          left operand and its columns of the right one.
+feed      the bytes that the block loads inside the arrays, with shared loads of a cluster counted by half, from an L2
+          cache that delivers 6,154 in a clock to all multiprocessors (deepseek-ai/DeepGEMM, heuristics/sm90.hpp).
+epilogue  the store of the result through shared memory. The ring fills meanwhile, but the tensor cores are idle.
 
-Of candidates that take equally long, the one with more stages is taken: loads are further ahead.
+Of candidates with equal times, the model chooses the one with more stages: loads run further ahead.
 
-raster    the order of tiles. Those that run at once read their rows and columns from the main memory once, and from
-          the second-level cache afterwards; bands are as wide as makes these rows and columns fewest: nearly a square.
+raster    the order of tiles. Concurrent tiles read their rows and columns from main memory once, and from the L2 cache
+          afterwards; the width of bands minimises these rows and columns: they are nearly a square.
 
-The model knows nothing of clocks that fall under load, of latencies, or of the main memory, which all candidates read
-alike. It has not been held against times on a card.
+The model ignores clocks that fall under load, latencies, and main memory, which all candidates read alike. It has not
+been validated with times on a card.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from palladio.library.hopper.config import ROW_BYTES, SCALED, MatmulConfig, shar
 from palladio.library.hopper.limits import CARD, COMPUTE_GROUPS, FLOATS_OF_8_BITS
 
 PRODUCTS = 4096
-"""Multiply-adds of the tensor cores of a multiprocessor in a clock, times the bytes of an element."""
+"""Multiply-adds of a multiprocessor's tensor cores in a clock, times the bytes of an element."""
 
 SHARED_BYTES = 128
 """Bytes that a multiprocessor reads from shared memory, or writes to it, in a clock."""
 
 CACHE_BYTES = 6154
-"""Bytes that the second-level cache gives in a clock, to all multiprocessors."""
+"""Bytes that the L2 cache delivers in a clock, to all multiprocessors."""
 
 ACCUMULATED = 128
-"""Registers of a thread that accumulators may take; beside them are those of addresses and of the epilogue."""
+"""The most registers of a thread for accumulators; others hold addresses and values of the epilogue."""
 
 TILES = (*itertools.product((128, 256), (64, 128, 192, 256), "m"), *itertools.product((64,), (128, 256), "n"))
-"""Rows, columns and split. Columns of a warpgroup are whole swizzled rows of a right operand that lies as [k, n]."""
+"""Rows, columns and split. Columns of a warpgroup are whole swizzled rows of a right operand `[k, n]`."""
 
 FEWEST_STAGES, MOST_STAGES = 3, 8
 BANDS = (1, 2, 4, 8, 16)
@@ -59,13 +59,13 @@ BANDS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Product:
-    """The problem that a configuration is chosen for: `groups` products of [m, k] and [k, n].
+    """The problem of a configuration: `groups` products of [m, k] and [k, n].
 
     Fields:
-        operand, result: dtypes.
-        clusters: the axes along which clusters may lie.
-        scaled: whether blocks of 128 along k have factors.
-        paired: whether two columns of the product, one of each half of a tile, make one of the result.
+        operand, result: the dtypes of the operands and of the result.
+        clusters: the axes along which clusters are supported.
+        scaled: True if blocks of 128 along k have factors.
+        paired: True if two columns of the product, one of each half of a tile, make one of the result.
     """
 
     m: int
@@ -80,12 +80,12 @@ class Product:
 
     @property
     def promoted(self) -> bool:
-        """True if sums leave the tensor cores after each step: of floats of 8 bits, which keep fewer bits there."""
+        """True if sums leave the tensor cores after each step, as for 8-bit floats, which keep fewer bits there."""
         return self.scaled or self.operand in FLOATS_OF_8_BITS
 
 
 def clocks(product: Product, config: MatmulConfig, multiprocessors: int) -> float:
-    """The clocks that a product takes by the model."""
+    """The modelled clocks of a product."""
     size, (rows, columns) = product.operand.itemsize, config.own_shape
     sides = min(config.tile_m, product.m), min(config.tile_n, product.n)
     left, right = (side * config.tile_k * size for side in sides)
@@ -111,7 +111,7 @@ def candidates(product: Product) -> Iterator[MatmulConfig]:
         if product.scaled and SCALED % tile_n:
             continue
         if product.paired and (split != "m" or tile_n // 2 * product.operand.itemsize % ROW_BYTES):
-            continue  # a warpgroup has both columns, and a half is made of whole swizzled rows
+            continue  # a warpgroup needs both columns, and a half needs whole swizzled rows
         stages = next(
             (
                 n
@@ -136,16 +136,16 @@ def _fits(product: Product, config: MatmulConfig) -> bool:
 
 
 def choose(product: Product) -> MatmulConfig:
-    """The configuration that takes the fewest clocks by the model on the card of this machine, or an H100."""
+    """The configuration with the fewest modelled clocks, on the card of this machine or an H100."""
     count = plgpu.multiprocessors()
     best = min(candidates(product), key=lambda config: (clocks(product, config, count), -config.stages))
-    bands = ((best.snake, best.snake_width), *itertools.product("mn", BANDS))  # of equal ones the usual one
+    bands = ((best.snake, best.snake_width), *itertools.product("mn", BANDS))  # ties: the default one
     snake, width = min(bands, key=lambda band: read_at_once(product, best, count, *band))
     return dataclasses.replace(best, snake=snake, snake_width=width)
 
 
 def read_at_once(product: Product, config: MatmulConfig, multiprocessors: int, snake: str, width: int) -> int:
-    """The rows and columns of the operands that concurrent tiles need, in bands of a width along an axis."""
+    """The number of rows and columns of operands that concurrent tiles need, for bands of a width along an axis."""
     plane = config.plane(pl.cdiv(product.m, config.tile_m), pl.cdiv(product.n, config.tile_n))
     down, across = config.cluster_shape
     tiles, sides = dict(zip("mn", plane)), {"m": config.tile_m * down, "n": config.tile_n * across}

@@ -1,9 +1,9 @@
-"""Persistent matrix products: blocks that walk through tiles of a result, their operands fetched ahead of them.
+"""Persistent matrix products: blocks iterate over tiles of a result, with prefetched operands.
 
-A block has a warpgroup that moves memory and two that compute. Both sides walk through the same tiles and count the
-steps of the sum from the start of the kernel, so that the memory warpgroup runs ahead across the bounds of tiles: while
-the others write one tile, the ring already fills with the operands of the next. One product of each computing
-warpgroup stays in flight while the next is issued.
+A block has a memory warpgroup and two compute warpgroups. Both sides iterate over the same tiles and count the steps of
+the sum from the start of the kernel, so that the memory warpgroup runs ahead across tile boundaries: while the others
+store one tile, the ring already fills with the operands of the next. One product of each compute warpgroup stays in
+flight while the next is issued.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class OutputTile:
     """A tile of the result.
 
     Fields:
-        group: the group it belongs to, i32[]; 0 where there is only one.
-        first_row, rows: of tgmm, the rows that are summed over; of the others, the rows of the result. i32[].
-        row, column: where the tile begins in the result. i32[].
-        steps: how many steps the sum takes.
-        active: whether there is anything to write.
+        group: its group, i32[]; 0 if there is only one.
+        first_row, rows: in tgmm, the rows of the sum; otherwise, the rows of the result. i32[].
+        row, column: the position of the tile in the result. i32[].
+        steps: the number of steps of the sum.
+        active: True if there is anything to store.
     """
 
     group: Value
@@ -51,15 +51,15 @@ class PersistentProduct:
     Fields:
         grid: the grid whose steps the blocks share.
         tile_at: gives the tile of a step through the grid.
-        sources: (tile, step), gives what is copied into the ring; (tile, step, known), where something is `known`.
+        sources: (tile, step) -> the sources of copies into the ring; (tile, step, known) if there is `known`.
         multiply: (acc, tile, step, *blocks), issues the product of one step.
-        store: (acc, tile), starts to write the result.
-        registers: of a thread that computes, and of one that moves memory.
+        store: (acc, tile), starts the store of the result.
+        registers: the registers of a compute thread and of a memory thread.
         sums: the dtype of the accumulator.
-        factor: (tile, step, *blocks), gives what the product of one step is multiplied by before it is added to those
-            of the others; it broadcasts to the accumulator. With it, or if the configuration says `promote`, the sum
-            over the steps is in float32 registers, outside of the tensor cores.
-        known: (tile), gives what `sources` needs to know of a tile and is looked up once.
+        factor: (tile, step, *blocks) -> the factor of one step's product before it is added to the sum, which
+            broadcasts to the accumulator. With it, or with `promote` in the configuration, the sum over the steps is
+            in float32 registers, outside the tensor cores.
+        known: (tile) -> data of a tile for `sources` that is loaded once.
     """
 
     config: MatmulConfig
@@ -90,12 +90,12 @@ class PersistentProduct:
             plgpu.wait_smem_to_gmem(0)
 
     def dealt(self, visit: Callable[[OutputTile, Value], None]) -> Value:
-        """Visit this block's tiles, each with the number of steps before it; the number of all steps."""
+        """Visit this block's tiles, each with the number of steps before it; returns the number of all steps."""
 
         @plgpu.nd_loop(self.grid, collective_axes="block", init_carry=jnp.int32(0))
         def steps(info: plgpu.NDLoopInfo, before: Value) -> Value:
             tile = self.tile_at(info)
-            # A product of known steps is proven to be at least 0, unlike a loop's carry.
+            # Range analysis proves that a product of static steps is at least 0, unlike a loop's carry.
             known = isinstance(tile.steps, int)
             visit(tile, info.local_index * tile.steps if known else before)
             return before + tile.steps
@@ -120,9 +120,9 @@ class PersistentProduct:
             pl.run_scoped(lambda acc: add(acc, tile, before), plgpu.ACC(self.config.own_shape, self.sums))
 
     def promoted(self, total: Ref, tile: OutputTile, before: Value) -> None:
-        """Sum up the products of all steps outside of the tensor cores and write the result.
+        """Sum the products of all steps outside the tensor cores and store the result.
 
-        The two computing warpgroups alternate: one adds while the products of the other are in flight.
+        The two compute warpgroups alternate: one adds while the products of the other are in flight.
         """
 
         @pl.loop(0, tile.steps)
@@ -141,12 +141,12 @@ class PersistentProduct:
         self.store(total, tile)
 
     def sum(self, acc: Ref, tile: OutputTile, before: Value) -> None:
-        """Sum up the products of all steps and write the result."""
+        """Sum the products of all steps on the tensor cores and store the result."""
 
         @pl.loop(0, tile.steps)
         def _(step: Value) -> None:
             self.multiply(acc, tile, step, *self.ring.take(before + step))
-            # One product stays in flight: the buffers of the one before it are free.
+            # One product stays in flight: the buffers of the previous one are free.
             plgpu.wgmma_wait(1)
             pl.when(step > 0)(lambda: self.ring.give_back(before + step - 1))
 

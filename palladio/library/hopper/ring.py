@@ -1,4 +1,4 @@
-"""Rings of buffers through which the memory warpgroup of a block hands blocks of arrays to those that compute."""
+"""Ring buffers through which the memory warpgroup of a block passes blocks of arrays to the compute warpgroups."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def ring_scratch(
 ) -> dict[str, Any]:
     """The scratch of a ring: `stages` buffers for each of several blocks, and the barriers of each stage.
 
-    The copies into the buffers of a stage arrive at `filled`, the warpgroups that are done with it at `drained`.
+    The copies into the buffers of a stage arrive at `filled`; warpgroups that have read it arrive at `drained`.
 
     Args:
         blocks: the shape and dtype of each, `palladio.ShapeDtypeStruct`.
-        peers: the axes of the cluster whose blocks load something together: a stage is free when all of them are done.
-        copies: how many copies fill a stage; one for each block by default.
+        peers: the axes of the cluster whose blocks share loads: a stage is free when all of them have read it.
+        copies: the number of copies that fill a stage; one for each block by default.
     """
     drained: dict[str, Any] = {"num_arrivals": COMPUTE_GROUPS, "num_barriers": stages}
     return {
@@ -40,11 +40,11 @@ def ring_scratch(
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring as a kernel sees it. Steps are counted from the start of the kernel, by both sides alike.
+    """A ring in a kernel. Both sides count steps from the start of the kernel.
 
     Fields:
-        shared: for each buffer, the axes of the cluster whose blocks fill it together, a part each.
-        parts: of a buffer that several copies fill, by its position: a part of all stages for each copy.
+        shared: for each buffer, the axes of the cluster whose blocks each fill a part of it.
+        parts: for a buffer that several copies fill, by its position, the part of all stages for each copy.
     """
 
     buffers: Sequence[Ref]
@@ -56,20 +56,20 @@ class Ring:
 
     @staticmethod
     def of(scratch: Mapping[str, Any], name: str, shared: Sequence[tuple[str, ...]] | None = None) -> Ring:
-        """The ring that `ring_scratch` has described under this name."""
+        """The ring that `ring_scratch` declared under this name."""
         buffers = scratch[name]
         axes = [()] * len(buffers) if shared is None else shared
         return Ring(buffers, scratch[f"{name}_filled"], scratch[f"{name}_drained"], buffers[0].shape[0], axes)
 
     def slot(self, step: Value) -> Value:
-        """The stage of a step. Without a sign the remainder is cheap, and known to be one of the stages."""
+        """The stage of a step. An unsigned remainder is cheap, and known to be one of the stages."""
         return lax.rem(jnp.asarray(step).astype(jnp.uint32), jnp.uint32(self.stages)).astype(jnp.int32)
 
     def fill(self, step: Value, *sources: Ref) -> None:
         """Start the copies of a step as soon as its buffers are free again.
 
         Args:
-            sources: one for each buffer, or for each of its parts.
+            sources: one source for each buffer, or for each of its parts.
         """
         slot = self.slot(step)
 
@@ -86,7 +86,7 @@ class Ring:
             plgpu.copy_gmem_to_smem(source, buffer.at[slot], self.filled.at[slot], collective_axes=axes or None)
 
     def await_drained(self, steps: Value) -> None:
-        """After the last of `steps`, wait for what no copy has waited for: each completion of a barrier is seen."""
+        """After the last of `steps`, wait for the remaining phases of `drained`, so that all are observed."""
 
         @pl.loop(jnp.maximum(steps - self.stages, 0), steps)
         def _(step: Value) -> None:
@@ -99,5 +99,5 @@ class Ring:
         return [buffer.at[slot] for buffer in self.buffers]
 
     def give_back(self, step: Value) -> None:
-        """Say that this warpgroup is done with the buffers of a step."""
+        """Signal that this warpgroup has read the buffers of a step."""
         plgpu.barrier_arrive(self.drained.at[self.slot(step)])

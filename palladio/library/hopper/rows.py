@@ -1,7 +1,7 @@
 """Softmax and RMSNorm: each row is read once, held in registers by one warpgroup, and written once.
 
 Both are bound by memory. Blocks are small, so that several on a multiprocessor keep enough loads in flight while others
-reduce; a thread moves 16 bytes at a time.
+reduce; accesses of a thread have 16 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ref = Any
 Value = Any
 
 HELD = 8192
-"""Elements that a warpgroup holds at a time, 64 in each thread; longer rows are read twice, in parts of this size."""
+"""The most elements that a warpgroup holds, 64 in each thread; longer rows are read twice, in parts of this size."""
 
 
 def _softmax_kernel(x: Ref, out: Ref, *, rows: int) -> None:
@@ -75,9 +75,9 @@ def _by_rows(
     """Map some rows: as a whole if they are short, else in two passes: accumulate over the parts, then finish each.
 
     Args:
-        whole: f32[rows, n], gives their result.
-        gather: (carry, f32[rows, columns]), gives the next carry, the first of which is `start`.
-        finish: (carry, part, its columns), gives the result of the part.
+        whole: f32[rows, n] -> their result.
+        gather: (carry, f32[rows, columns]) -> the next carry, which starts as `start`.
+        finish: (carry, part, its columns) -> the result of the part.
     """
     n, own = x.shape[1], pl.ds(first, rows)
     if rows * n <= HELD:
@@ -105,7 +105,7 @@ def _call(key: Hashable, kernel: Any, arrays: Sequence[Any], interpret: Any, out
     if 0 in shape:
         return stored(zeros(shape, dtype_of(x), x), out)
     m, n = math.prod(shape[:-1]), shape[-1]
-    # As many rows as are held together; a divisor, so that no block has others.
+    # The most rows that are held together; a divisor, so that all blocks are full.
     rows = math.gcd(m, 1 << max(0, (HELD // n).bit_length() - 1))
 
     def make() -> Any:

@@ -1,8 +1,8 @@
-"""Factors of the operands of a product of narrow numbers: one for each tensor, each row, or each block along k.
+"""Scale factors of the operands of a low-precision product: one for each tensor, each row, or each block along k.
 
 The result is `out[i, j] = sum over k of x[i, k] * x_factor * y[j, k] * y_factor`. Factors of whole tensors and of rows
-do not change along k: they are applied as results are written. Those of blocks of 128 along k are applied to the sum of
-each block (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3.2).
+do not change along k: they are applied in the epilogue. Factors of blocks of 128 along k are applied to the sum of each
+block (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3.2).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TENSOR, GROUP, ROW, BLOCK = "tensor", "group", "row", "block"
 
 @dataclass(frozen=True)
 class Scales:
-    """The kinds of factors that a product has: of x and of y, each "tensor", "row", "block" or None.
+    """The kinds of factors of a product: of x and of y, each "tensor", "row", "block" or None.
 
-    Of a grouped product y may have one for each group, too: "group".
+    In a grouped product, y may also have one for each group: "group".
     """
 
     x: str | None
@@ -53,15 +53,15 @@ def scales_of(
     groups: int | None = None,
     names: tuple[str, str] = ("x_scale", "y_scale"),
 ) -> tuple[Scales, list[Array]]:
-    """The kinds of the factors that are given, and the arrays as the kernel takes them.
+    """The kinds of the given factors, and their arrays in the kernel's form.
 
     Args:
-        groups: of a grouped product, whose right operand has a matrix for each.
-        names: of the arguments.
+        groups: the number of groups of a grouped product, whose right operand has a matrix for each.
+        names: the names of the arguments.
 
     Raises:
         PalladioTypeError: factors that are not float32.
-        PalladioValueError: shapes that do not go with the product; blocks of one operand alone.
+        PalladioValueError: shapes that do not match the product; block factors of one operand only.
     """
     blocks = pl.cdiv(k, SCALED)
     of_y: dict[tuple[int, ...], str] = {(n,): ROW, (pl.cdiv(n, SCALED), blocks): BLOCK}
@@ -93,7 +93,7 @@ def scales_of(
 
 
 def require_scaled_config(config: MatmulConfig) -> None:
-    """Tiles that do not divide the blocks that share a factor."""
+    """Check that a block with a shared factor is not divided between tiles."""
     if config.tile_k != SCALED or SCALED % config.tile_n:
         raise fail(
             pl.PalladioValueError,
@@ -109,9 +109,9 @@ def block_factor(y_scale: Ref, x_factors: Ref, row: Value, rows: int, column: Va
 
     Args:
         y_scale: f32[n / 128, k / 128].
-        x_factors: f32[1, tile_m], those of the rows of a tile, in shared memory.
-        row, rows: which of them.
-        column: where the tile begins in the result; one past the last is computed for a cluster, not written.
+        x_factors: f32[1, tile_m], the factors of a tile's rows, in shared memory.
+        row, rows: the selected rows.
+        column: the first column of the tile; a tile past the last column is computed for a cluster, not stored.
     """
     block = jnp.minimum(column // SCALED, y_scale.shape[0] - 1)
     return (x_factors[0, pl.ds(row, rows)] * y_scale[block, step])[:, None]
@@ -121,8 +121,8 @@ def epilogue_factor(scales: Scales, refs: dict[str, Ref], row: Value, rows: int,
     """The factor of a piece of the result, a function of its first column in the tile and its number of columns.
 
     Args:
-        refs: the factors by operand: f32[] of a tensor or group, f32[m] or f32[n] of rows.
-        row, rows, column: the part of the result that a warpgroup writes.
+        refs: the factors by operand: f32[] for a tensor or group, f32[m] or f32[n] for rows.
+        row, rows, column: the part of the result that a warpgroup stores.
     """
     fixed: Value = 1.0
     for name, kind in (("x", scales.x), ("y", scales.y)):
@@ -138,6 +138,6 @@ def epilogue_factor(scales: Scales, refs: dict[str, Ref], row: Value, rows: int,
 
 
 def _part(factors: Ref, first: Value, count: int) -> Value:
-    """f32[count]: factors from a first one on; 0 past the last."""
+    """f32[count]: factors from `first`; 0 past the last."""
     inside = first + jnp.arange(count) < factors.shape[0]
     return plgpu.load(factors.at[pl.ds(first, count)], mask=inside, other=0.0)

@@ -1,1 +1,1 @@
-"""The kernels behind functions of the library that have several forms."""
+"""The kernels of library functions that have several forms."""

@@ -1,8 +1,8 @@
-"""The kernels of the grouped matrix products, each with the metadata that go before it as one program.
+"""The kernels of the grouped matrix products, each in one program with the computation of its metadata.
 
-The kernels walk over the tiles of rows that a group has a part in; a tile that several groups share is visited once
-for each of them. Which tile and group a step works on is computed beforehand and prefetched as scalars
-(`make_group_metadata`). The scheme is that of MegaBlocks (Gale et al., 2022, arXiv:2211.15841).
+The kernels iterate over the tiles of rows of each group; a tile that several groups share is visited once for each of
+them. The tile and group of each step are computed beforehand and prefetched as scalars (`make_group_metadata`). The
+scheme is that of MegaBlocks (Gale et al., 2022, arXiv:2211.15841).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palladio import lax
 from palladio.library.checks import Tile, group_sizes_of, require_count
 
 COMPARED = 1 << 16
-"""Comparisons at a time, so few that a compiler computes them with all that is around them."""
+"""The most comparisons in one operation, few enough for the compiler to fuse them with their neighbours."""
 
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
@@ -34,14 +34,14 @@ def make_group_metadata(
     num_nonzero_groups: Any = None,
     visit_empty_groups: bool = True,
 ) -> tuple[GroupMetadata, Array]:
-    """Which group and which tile of rows each step of a grouped product works on.
+    """The group and the tile of rows of each step of a grouped product.
 
     Args:
         group_sizes: `i32[g]`, the number of rows of each group, in order.
         m: the number of rows; the sizes sum to at most m.
         tm: the number of rows of a tile; it need not divide m.
         start_group, num_nonzero_groups: only these groups are visited; all by default.
-        visit_empty_groups: whether a group without rows gets one step, to write a zero result.
+        visit_empty_groups: True if a group without rows gets one step, to store a zero result.
 
     Returns:
         `(group_offsets: i32[g + 1], group_ids: i32[s], m_tile_ids: i32[s]), num_steps: i32[]` with
@@ -50,7 +50,7 @@ def make_group_metadata(
 
     Raises:
         PalladioTypeError: group sizes that are not a vector of integers.
-        PalladioValueError: sizes that are negative or sum past m, or m or tm that is not positive.
+        PalladioValueError: sizes that are negative or sum to more than m, or m or tm that is not positive.
     """
     tiles_m = pl.cdiv(require_count(m, "m"), require_count(tm, "tm"))
     sizes = group_sizes_of(group_sizes, m)
@@ -72,7 +72,7 @@ def make_group_metadata(
 
 
 def _reached(positions: Array, ends: Array) -> Array:
-    """For each of some positions, how many of some ends it is not before."""
+    """The number of ends at or before each position."""
     most = max(1, COMPARED // positions.shape[0])
     parts = [ends[first : first + most] for first in range(0, ends.shape[0], most)]
     counts = [jnp.sum((positions[:, None] >= part[None, :]).astype(jnp.int32), axis=1) for part in parts]
@@ -81,7 +81,7 @@ def _reached(positions: Array, ends: Array) -> Array:
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem that a kernel is made for. Sizes and tile are along m, k and n."""
+    """The problem of a kernel. Sizes and tile are along m, k and n."""
 
     m: int
     k: int
@@ -94,20 +94,20 @@ class Problem:
 
     @property
     def cost(self) -> pl.CostEstimate:
-        """The operations of a product in which every row has a group, and the bytes of what goes in and comes out."""
+        """The operations of a product in which every row has a group, and the bytes of its operands and result."""
         elements = self.m * self.k + self.groups * self.k * self.n + self.m * self.n
         return pl.CostEstimate(2 * self.m * self.k * self.n, 0, elements * self.dtype.itemsize)
 
 
 @functools.cache
 def gmm_product(problem: Problem, transpose: bool, interpret: Any) -> Any:
-    """The product with all that goes before it as one program, a function of sizes, offset, rows and arrays."""
+    """The product and its metadata as one program, a function of sizes, offset, rows and arrays."""
 
     def product(
         group_sizes: Array, group_offset: Array, rows: Array, lhs: Array, rhs: Array, existing_out: Array | None = None
     ) -> Array:
         existing = () if existing_out is None else (existing_out,)
-        # Rows before and after the groups of rhs make two more groups, number 0 and groups + 1, whose product is zero.
+        # Rows before and after the groups of rhs form two more groups, 0 and groups + 1, with a zero product.
         metadata, steps = make_group_metadata(
             group_sizes=_with_rest(group_sizes, group_offset, problem.groups, rows),
             m=problem.m,
@@ -120,7 +120,7 @@ def gmm_product(problem: Problem, transpose: bool, interpret: Any) -> Any:
 
 
 def _tile_of(tiles: int, step: Any, m_tile_ids: Any) -> Any:
-    """The tile of rows of a step; it is always one of them, which the compiler may rely on."""
+    """The tile of rows of a step, clamped, so that the compiler knows its range."""
     return jnp.clip(m_tile_ids[step], 0, tiles - 1) if tiles > 1 else 0
 
 
@@ -208,10 +208,10 @@ def _gmm_call(problem: Problem, transpose: bool, steps: Array) -> Any:
 
 @functools.cache
 def tgmm_product(problem: Problem, by_rows: bool, interpret: Any) -> Any:
-    """The product with all that goes before it as one program: of sizes, offset, number of groups, and arrays.
+    """The product and its metadata as one program, a function of sizes, offset, number of groups, and arrays.
 
     Args:
-        by_rows: it takes the transpose of the left operand.
+        by_rows: True if it takes the transpose of the left operand.
     """
 
     def product(
@@ -246,8 +246,8 @@ def _tgmm_call(problem: Problem, by_rows: bool, steps: Array) -> Any:
     def product(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any) -> Array:
         group, first = group_ids[step], tile_of(step, m_tile_ids) * tm
         low, high = offsets[group], offsets[group + 1]
-        # Both sides: rows of other groups may hold NaN or infinity, and zero times those is NaN. One mask
-        # for both would be kept in memory, of all rows of the tile in each step, so it is computed in two ways.
+        # Mask both sides: rows of other groups may hold NaN or infinity, and zero times those is NaN. A shared
+        # mask would be stored for all rows of the tile in each step, so each side computes its own.
         row, line = (first + jnp.expand_dims(jnp.arange(tm), 1 - each) for each in (axis, 0))
         x = jnp.where((row >= low) & (row < high), lhs[...], 0)
         y = jnp.where((low <= line) & (high > line), rhs[...], 0)
@@ -295,7 +295,7 @@ def _tgmm_call(problem: Problem, by_rows: bool, steps: Array) -> Any:
 
     out_spec = pl.BlockSpec((None, tk, tn), out_block)
     in_specs = [pl.BlockSpec((tm, tk) if by_rows else (tk, tm), lhs_block), pl.BlockSpec((tm, tn), rhs_block)]
-    # A group whose rows are all in one tile is one step.
+    # A group in a single tile is one step.
     return pl.pallas_call(
         whole if tiles_m == 1 else in_parts,
         pl.ShapeDtypeStruct((groups, k, n), problem.dtype),
@@ -314,7 +314,7 @@ def _tgmm_call(problem: Problem, by_rows: bool, steps: Array) -> Any:
 
 
 def _inside(tile: Any, extent: int, start: Any, axis: int) -> Any:
-    """A tile with zeros past the end of an axis of the array, where the elements are not numbers."""
+    """A tile with zeros past the end of an axis of the array, where the elements are uninitialised."""
     size = tile.shape[axis]
     if extent % size == 0:
         return tile
@@ -323,7 +323,7 @@ def _inside(tile: Any, extent: int, start: Any, axis: int) -> Any:
 
 
 def _with_rest(sizes: Array, offset: Array, groups: int, m: Array) -> Array:
-    """The sizes of: everything before the groups of rhs, those groups, and everything after them up to row m."""
+    """The sizes of three parts: all groups before those of rhs, those of rhs, and all rows after them up to m."""
     before = jnp.sum(jnp.where(jnp.arange(sizes.shape[0]) < offset, sizes, 0))
     own = jnp.take(sizes, offset + jnp.arange(groups), mode="clip") if groups != sizes.shape[0] else sizes
     after = m - jnp.sum(own) - before
