@@ -22,7 +22,7 @@ class Primitive:
     Fields:
         signature: its declaration in C++; each overload has a record.
         caller: the smallest set of threads that must call it convergently: one thread, all 32 of a warp, all 128 of a
-        warpgroup, all of a block or all of a cluster.
+            warpgroup, all of a block or all of a cluster.
         doc: its effect.
         source: the section of the PTX ISA, or the CUDA function, that defines it.
     """

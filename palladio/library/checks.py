@@ -422,7 +422,7 @@ def tile_for(tiling: Any, product: int, m: int, k: int, n: int, choose: LookUp) 
     Args:
         tiling: three positive integers; a look-up function of (m, k, n); or one of these for each of the forward
             product, the left and the right gradient. None to use `choose`.
-            product: one of these three, by number.
+        product: one of these three, by number.
 
     Raises:
         PalladioValueError: the tiling is not three positive integers, or the look-up found nothing.

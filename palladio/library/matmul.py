@@ -128,7 +128,7 @@ def is_group(m: int, rows: int, tile: Tile) -> bool:
 def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:
     """True if m rows in tiles that the caller chose are computed as one group, whose kernel serves all numbers of rows.
 
-    Rows are not divided among the threads: either one tile has all of them, or there are enough tiles of columns.
+    The rows are not divided among the threads: either one tile has all of them, or there are enough tiles of columns.
     """
     tm, tk, tn = tile
     spread = tk == k and min(tm, tn) > 4 and pl.cdiv(n, tn) >= pl.processor().threads

@@ -82,7 +82,7 @@ class Part:
         axes: the axes of the selection.
         peer: the blocks of the cluster that own the buffer: cluster axis and index.
         listed: axes of the buffer with positions from an array, each with the address of this i32 array in shared
-        memory as a C expression; starts and strides along them are positions in that array.
+            memory as a C expression; starts and strides along them are positions in that array.
     """
 
     shape: Shape
