@@ -444,6 +444,20 @@ def test_what_costs_nothing_to_compute_is_not_kept() -> None:
     assert not any("keep" in line for line in fused(call(body)))
 
 
+def test_what_costs_nothing_to_compute_is_kept_before_a_store_only() -> None:
+    """The form holds after the pass: that it is kept at last does not say that it was to be kept before."""
+    body = """
+        a:f32[8,8] = load o
+        b:f32[8,8] = mul a, a
+        s:f32[8] = reduce_sum b {axes=(1,)}
+        t:f32[8,8] = broadcast s {shape=(8, 8), axes=(0,)}
+        c:f32[8,8] = sub b, t
+        store o, c
+        r:f32[8] = reduce_sum b {axes=(0,)}
+    """
+    assert sum("keep" in line for line in fused(call(body, "o:ref<any, f32[8,8]>"))) == 1
+
+
 def test_rows_are_kept_while_a_reduction_goes_through_them() -> None:
     body = """
         a:f32[8,8] = exp x

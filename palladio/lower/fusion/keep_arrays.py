@@ -100,7 +100,7 @@ class _ProgramKeeping:
         for eqn in program.eqns:
             for atom in eqn.inputs:
                 self.first_use.setdefault(atom, eqn)
-            if not eqn.op.elementwise and eqn.op.work is not Work.REDUCTION and eqn.op not in STORES:
+            if not eqn.op.elementwise and eqn.op.work is not Work.REDUCTION and eqn.op not in (keep, *STORES):
                 self.elsewhere.update(eqn.inputs)
         self.now: dict[Atom, Atom] = {}
         self.passing: Eqn | None = None
