@@ -450,6 +450,7 @@ LATE = {
     "bits": lambda step, _: (step & 63) == 63,
     "shifted bits": lambda step, _: (step >> 6) == 1,
     "a narrow number": lambda step, _: step.astype(jnp.int8) + jnp.int8(50) < 0,
+    "a wide number": lambda step, _: step * jnp.int32(2**26) < 0,
     "the lesser": lambda step, _: jnp.minimum(step, FAR) == FAR,
     "a count": lambda _, seen: seen.carry == FAR,
     "a power that is carried": Carried(),

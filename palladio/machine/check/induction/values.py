@@ -17,6 +17,10 @@ from palladio.ir.core import Eqn, Work
 from palladio.types import dtypes
 
 
+ROUNDS = 1 << 16
+"""Rounds for which numbers must fit into their dtype. Those of later ones are assumed to."""
+
+
 class Unlike(Exception):
     """Two runs differ in something that is not a number, or a number does not continue linearly."""
 
@@ -42,6 +46,12 @@ class Number(NamedTuple):
     def grows(self) -> bool:
         """True if it is never negative and never decreases."""
         return bool(np.all(_wide(self.value) >= 0)) and all(bool(np.all(each >= 0)) for each in self.directions)
+
+    @property
+    def wraps_soon(self) -> bool:
+        """True if the next rounds take it past what its dtype holds."""
+        room = np.iinfo(np.asarray(self.value).dtype).max - np.abs(np.asarray(self.value, np.float64))
+        return any(bool(np.any(ROUNDS * np.abs(np.asarray(each, np.float64)) > room)) for each in self.directions)
 
     def minus(self, other: Number) -> Number:
         """The difference of two numbers."""
@@ -92,7 +102,7 @@ def goes_on(eqn: Eqn, inputs: Sequence[Number], outputs: Sequence[Number]) -> bo
         return True
     for each in (*inputs, *outputs):
         dtype = np.asarray(each.value).dtype
-        if not each.fixed and (dtype not in WIDE or (dtype.kind == "u" and not each.grows)):
+        if not each.fixed and (dtype not in WIDE or (dtype.kind == "u" and not each.grows) or each.wraps_soon):
             return False  # it may wrap around
     rule = RULES.get(eqn.op.name)
     if rule is not None:
