@@ -242,10 +242,9 @@ def _fewest_keys(n: int) -> int:
     return _power(n + 1) // 2
 
 
-def _require_blocks(block_q: Any, block_k: Any) -> None:
-    for name, block in (("block_q", block_q), ("block_k", block_k)):
-        if block is not None:
-            require_count(block, name)
+def _require_blocks(block_q: Any, block_k: Any) -> list[int | None]:
+    given = {"block_q": block_q, "block_k": block_k}
+    return [None if block is None else require_count(block, name) for name, block in given.items()]
 
 
 def _within(q: Any, v: Any, most: int) -> bool:
@@ -312,7 +311,7 @@ def attention(
         if dtype_of(other) != dtype_of(q):
             expected = str(dtype_of(q))
             raise fail(pl.PalladioTypeError, "another dtype than q", argument=name, expected=expected, got=other.dtype)
-    _require_blocks(block_q, block_k)
+    block_q, block_k = _require_blocks(block_q, block_k)
     shape = (*lead, m, values[-1])
     if 0 in shape:
         return stored(zeros(shape, dtype_of(q), q, k, v), out)

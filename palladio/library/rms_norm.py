@@ -83,7 +83,7 @@ def rms_norm(
     if done is not None:
         return done
     if block_rows is not None:
-        require_count(block_rows, "block_rows")
+        block_rows = require_count(block_rows, "block_rows")
     hopper = on_hopper(interpret, (x,), FLOATS)
     if hopper is not None and dtype_of(weight) in FLOATS:
         return hopper.rms_norm(x, weight, epsilon=epsilon, interpret=interpret, out=out)

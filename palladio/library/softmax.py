@@ -78,7 +78,7 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
     if not shape or shape[-1] == 0:
         raise fail(pl.PalladioValueError, "softmax needs rows of at least one element", argument="x", got=shape)
     if block_rows is not None:
-        require_count(block_rows, "block_rows")
+        block_rows = require_count(block_rows, "block_rows")
     if 0 in shape:
         return stored(zeros(shape, dtype_of(x), x), out)
     rows = in_shape(x, (-1, shape[-1]))

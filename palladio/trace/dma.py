@@ -325,11 +325,13 @@ def _pair(src: Any, dst: Any, names: tuple[str, str]) -> tuple[Copied, Copied]:
 def _require_alike(source: Copied, target: Copied) -> None:
     """Refuse to copy between parts of different shapes. A copy that is only waited for may name any source."""
     if source.dtype != target.dtype or not _same_shape(source.shape, target.shape):
+        expected, got = _described(source), _described(target)
         raise PalladioValueError(
             "source and target of a copy have one shape and dtype",
             argument="dst_ref",
-            expected=_described(source),
-            got=_described(target),
+            expected=expected,
+            got=got,
+            hint="read a dynamic size once, and use this value for both" if expected == got else None,
         )
 
 

@@ -417,6 +417,16 @@ def test_matrices_of_other_groups_than_those_that_have_rows_are_not_read():
     assert_close(gmm(x, matrices, [0, 0, 0, 30, 0]), x.astype(np.float64) @ RHS[0])
 
 
+def test_blocks_of_the_caller_may_be_integers_of_numpy():
+    x, two = normal(0, 6, N), np.int64(2)
+    assert np.array_equal(softmax(x, block_rows=two), softmax(x, block_rows=2))
+    ones = np.ones(N, np.float32)
+    assert np.array_equal(rms_norm(x, ones, block_rows=two), rms_norm(x, ones, block_rows=2))
+    q = normal(0, 6, N)[None]
+    found = attention(q, q, q, block_q=two, block_k=two)
+    assert np.array_equal(found, attention(q, q, q, block_q=2, block_k=2))
+
+
 @pytest.mark.parametrize("block", [8, 7, 300])
 def test_blocks_of_rows_of_the_caller_serve_other_numbers_of_rows_too(block):
     for function in (softmax, lambda x, **more: rms_norm(x, np.ones(N, np.float32), **more)):

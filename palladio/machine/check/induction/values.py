@@ -16,7 +16,6 @@ import numpy as np
 from palladio.ir.core import Eqn, Work
 from palladio.types import dtypes
 
-
 ROUNDS = 1 << 16
 """Rounds for which numbers must fit into their dtype. Those of later ones are assumed to."""
 
