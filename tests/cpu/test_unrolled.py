@@ -14,7 +14,7 @@ from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import CPU
 from palladio.ir.core import Program
-from palladio.lower.fusion import keep_arrays
+from palladio.lower.fusion.keep_arrays import _ProgramKeeping
 from palladio.passes import run_passes
 
 
@@ -62,12 +62,12 @@ def test_a_block_that_a_branch_may_begin_is_looked_at_behind_it() -> None:
 
 def test_arrays_that_nothing_uses_again_are_not_looked_at_before_each_store(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
-    original = keep_arrays._ProgramKeeping.stale
+    original = _ProgramKeeping.stale
 
     def stale(walk: Any, eqn: Any) -> Any:
         looked_at.append(len(walk.reading))
         return original(walk, eqn)
 
-    monkeypatch.setattr(keep_arrays._ProgramKeeping, "stale", stale)
+    monkeypatch.setattr(_ProgramKeeping, "stale", stale)
     text(pairs(30))
     assert len(looked_at) > 90 and max(looked_at) <= 3

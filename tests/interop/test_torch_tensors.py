@@ -156,6 +156,7 @@ class Rows(Dataset):  # type: ignore[type-arg]
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, where another test imported it
 def test_the_processes_of_a_data_loader_call_kernels(context: str) -> None:
     expected = torch.stack([Rows()[number] for number in range(6)])  # so that a pool of threads is there to be forked
     loader = DataLoader(Rows(), batch_size=2, num_workers=2, multiprocessing_context=context)
