@@ -33,7 +33,7 @@ MEANS = {np.dtype(np.float32): 1.3, BFLOAT16: 1.15}
 
 @dataclass(frozen=True)
 class Experts:
-    """The matrices of a layer: `[experts, k, n]`, of which each token is multiplied with `top`."""
+    """The matrices of a layer, `[experts, k, n]`; each token is multiplied with `top` of them."""
 
     name: str
     experts: int
