@@ -25,15 +25,15 @@ struct alignas(64) TensorMap { u64 words[16]; };
 #define PAL_INFINITY __int_as_float(0x7f800000)
 #define PAL_NAN __int_as_float(0x7fc00000)
 
-// What the driver provides for the assert of C.
+// The driver provides it for C's assert.
 extern "C" __device__ void __assertfail(const char*, const char*, u32, const char*, unsigned long);
 
 namespace pal {
 
-// How tma_reduce and atomic combine a value with what memory holds.
+// The reductions of tma_reduce and atomic.
 enum Combiner { ADD, MIN, MAX, AND, OR, XOR, EXCHANGE };
 
-// Where a thread is.
+// The position of a thread.
 
 extern __shared__ __align__(1024) u8 shared_memory[];
 PAL_DEVICE u32 shared_base() { return (u32)__cvta_generic_to_shared(shared_memory); }
@@ -56,7 +56,7 @@ PAL_DEVICE bool elect() {
   return p != 0;
 }
 
-// Threads that wait for each other.
+// Synchronisation of threads.
 
 PAL_DEVICE void sync_warp() { __syncwarp(); }
 PAL_DEVICE void sync_block() { __syncthreads(); }
@@ -203,7 +203,7 @@ PAL_DEVICE void tma_store(const TensorMap* map, u32 source, int c0, int c1, int 
   asm volatile("cp.reduce.async.bulk.tensor." shape ".global.shared::cta." kind ".tile.bulk_group " place \
                ::__VA_ARGS__ : "memory")
 #define PAL_REDUCE(shape, place, ...)                                               \
-  static_assert(KIND >= ADD && KIND <= XOR, "the copy engine does not combine so"); \
+  static_assert(KIND >= ADD && KIND <= XOR, "the copy engine does not have this reduction"); \
   if constexpr (KIND == ADD) PAL_REDUCE_AS("add", shape, place, __VA_ARGS__);       \
   if constexpr (KIND == MIN) PAL_REDUCE_AS("min", shape, place, __VA_ARGS__);       \
   if constexpr (KIND == MAX) PAL_REDUCE_AS("max", shape, place, __VA_ARGS__);       \
@@ -427,8 +427,8 @@ PAL_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 PAL_DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
 PAL_DEVICE double double_of(u64 bits) { return __longlong_as_double((i64)bits); }
 
-// The conversions of the hardware give the greatest number for all beyond it; here they give NaN, or infinity, as in
-// NumPy. 464 and 61440 lie half-way to the number that would be next.
+// The hardware saturates; these conversions give NaN, or infinity, for numbers out of range, as NumPy does. 464 and
+// 61440 are half-way from the greatest number to the next.
 PAL_DEVICE u8 bits_e4m3(float x) {
   u16 r;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
@@ -452,7 +452,7 @@ PAL_DEVICE float float_e5m2(u8 bits) {
   return r;
 }
 
-// Arithmetic that C does not have: NaN wins, as in NumPy.
+// Extrema that propagate NaN, as in NumPy.
 
 PAL_DEVICE float maximum(float a, float b) {
   float r;
@@ -470,7 +470,7 @@ PAL_DEVICE double minimum(double a, double b) { return a != a ? a : b != b ? b :
 // 1 / x of x from 1 to 2^126, within 2 ulp; 0 beyond. Without the branches of a division for other numbers.
 PAL_DEVICE float inverse(float x) { return __fdividef(1.0f, x); }
 
-// Atomic operations. T is int, u32, i64, u64, float or double; AND, OR and XOR take integers. The value before.
+// Atomic operations. T is int, u32, i64, u64, float or double; AND, OR and XOR take integers. They return the old value.
 
 template <typename T> PAL_DEVICE T atomic_compare(T* address, T compare, T value) {
   if constexpr (sizeof(T) == 2) {
@@ -538,7 +538,7 @@ PAL_DEVICE void add_release(int* address, int value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// For the programmer.
+// Debugging.
 
 template <typename... T> PAL_DEVICE void print(const char* format, T... values) { printf(format, values...); }
 PAL_DEVICE void check_failed(const char* message, const char* file, int line) {

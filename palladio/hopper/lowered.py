@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palladio.hopper.wgmma import Wgmma
@@ -96,6 +96,11 @@ class Array:
     dtype: DType
     zeroed: bool = False
 
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one index of the first axis."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
 
 @dataclass(frozen=True)
 class Registers:
@@ -144,6 +149,31 @@ class Lowered:
     def maps(self) -> tuple[MapSpec, ...]:
         """The tensor maps among the parameters, in order."""
         return tuple(each.spec for each in self.parameters if isinstance(each, MapParameter))
+
+    def of_fewer_rows(self, numbers: Collection[int], rows: int) -> Lowered | None:
+        """The kernel for arrays with fewer rows, in the same text; None if the text accesses them other than by maps.
+
+        The copy engine clips at the rows of a map. The blocks of other rows run, and store nothing.
+
+        Args:
+            numbers: the arrays, by number.
+            rows: the size of their first axis.
+        """
+        changed = []
+        for each in self.parameters:
+            if isinstance(each, MapParameter) and each.spec.array in numbers:
+                spec, array = each.spec, self.arrays[each.spec.array]
+                if (*spec.dims[:1], *spec.strides[:1]) != (array.shape[0], array.row_bytes):
+                    return None
+                changed.append(replace(each, spec=replace(spec, dims=(rows, *spec.dims[1:]))))
+            elif isinstance(each, ArrayParameter) and each.array in numbers:
+                return None
+            else:
+                changed.append(each)
+        arrays = (
+            replace(each, shape=(rows, *each.shape[1:])) if n in numbers else each for n, each in enumerate(self.arrays)
+        )
+        return replace(self, parameters=tuple(changed), arrays=tuple(arrays))
 
     def blocks(self, operands: Sequence[Any]) -> int:
         """The number of blocks of a launch.

@@ -34,7 +34,7 @@ class Driver:
     ids=["H100 PCIe", "A100", "none"],
 )
 def test_a_hopper_card_tells_its_multiprocessors(attributes: dict[int, int] | None, count: int | None) -> None:
-    assert cards.asked(Driver(attributes)) == count
+    assert cards.queried_multiprocessors(Driver(attributes)) == count
 
 
 def test_without_a_driver_there_are_those_of_an_h100(monkeypatch: pytest.MonkeyPatch) -> None:

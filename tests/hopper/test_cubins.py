@@ -160,6 +160,11 @@ def test_a_step_is_four_products(name: str, instruction: str) -> None:
     assert matching(name, "WARPGROUP.ARRIVE") == 1
 
 
+def test_the_compute_warpgroups_of_attention_run_the_same_code() -> None:
+    # Per step eight products of queries and keys, and eight of weights and values.
+    assert matching("attention", "HGMMA") == 2 * 8
+
+
 def test_the_gradients_of_matrices_have_the_steps_of_tgmm() -> None:
     # Steps of whole tiles of rows, and those at the edge of a group, which mask rows.
     for name in ("tgmm", "experts, matrices"):

@@ -178,7 +178,7 @@ def test_warpgroups_share_the_registers_that_they_begin_with() -> None:
 
     call = kernel(body, (8,), F32, num_threads=3, thread_name="wg")
     assert said(call, normal(8, dtype=F32))[:3] == [
-        "set_max_registers: the warpgroups of a block ask for more registers than there are",
+        "set_max_registers: the warpgroups of a block request more registers than there are",
         "expected: at most 504 for a thread of each warpgroup, together: 168 each as the kernel begins",
         "got:      1 * 40 + 2 * 240",
     ]

@@ -14,7 +14,7 @@ WARP, LANE = T // 32, T % 32
 
 def evaluated(layout: Layout, axis: int) -> np.ndarray:
     """What the C expressions of coordinates give: [thread, register]."""
-    text = layout.coordinate(axis, "r", "t").replace("/", "//")
+    text = str(layout.coordinate(axis, "r", "t")).replace("/", "//")
     return np.array([[eval(text, {"t": t, "r": r}) for r in range(layout.count)] for t in range(128)])
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+from palladio import lax
 from palladio.hopper.twin.run import SCHEDULES
 from tests.hopper.kernels import BF16, F32, error, kernel, normal, on_twin
 
@@ -156,3 +157,26 @@ def test_rows_and_columns_of_a_fragment_are_reduced_and_spread_again() -> None:
     scratch = [plgpu.SMEM(a.shape, BF16), plgpu.SMEM(b.shape, BF16), plgpu.Barrier(num_arrivals=2)]
     wanted = x - x.max(1)[:, None] + x.sum(0)[None, :]
     assert error(on_twin(kernel(body, (64, 64), F32, scratch), a, b, schedules=SCHEDULE)[0], wanted) < 1e-6
+
+
+def test_the_results_of_a_sort_may_be_used_in_different_layouts() -> None:
+    def body(a: Any, b: Any, keys: Any, values: Any, out: Any, a_tile: Any, b_tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(a, a_tile, full)
+        plgpu.copy_gmem_to_smem(b, b_tile, full)
+        plgpu.barrier_wait(full)
+
+        def multiply(acc: Any) -> Any:
+            plgpu.wgmma(acc, a_tile, b_tile)
+            return acc[...]
+
+        ordered, moved = lax.sort((keys[...], values[...]), dimension=1, num_keys=1)
+        out[0] = ordered
+        out[1] = moved + pl.run_scoped(multiply, plgpu.ACC((64, 16)))
+
+    a, b = normal(64, 64), normal(64, 16, seed=1)
+    keys, values = normal(64, 16, dtype=F32, seed=2), normal(64, 16, dtype=F32, seed=3)
+    scratch = [plgpu.SMEM(a.shape, BF16), plgpu.SMEM(b.shape, BF16), plgpu.Barrier(num_arrivals=2)]
+    found = on_twin(kernel(body, (2, 64, 16), F32, scratch), a, b, keys, values, schedules=SCHEDULE)[0]
+    moved = np.take_along_axis(values, np.argsort(keys, axis=1), 1)
+    assert np.array_equal(found[0], np.sort(keys, axis=1))
+    assert error(found[1], moved + expected(a, b)) < 1e-6

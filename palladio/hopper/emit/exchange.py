@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from palladio.hopper.emit.scalars import from_memory, literal, memory_type, to_memory
 from palladio.hopper.emit.scope import Scope
 from palladio.hopper.emit.values import EXCHANGE, Array, Registers
+from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.layouts.shared import added, times
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.views import row_major
@@ -22,7 +22,7 @@ ALIGNMENT = 128
 WARPS = 4
 
 
-def room(scope: Scope, size: int) -> str:
+def room(scope: Scope, size: int) -> Index:
     """The address of the exchange buffer of this warpgroup, as a C expression; of the warp, where warps run alone.
 
     Earlier reads of the buffer are complete.
@@ -34,7 +34,7 @@ def room(scope: Scope, size: int) -> str:
         scope.room = offset, size
     offset, held = scope.room
     scope.before_write(EXCHANGE)
-    return added(f"smem + {offset}", times(own, held) if groups > 1 else "0")
+    return added(f"smem + {offset}", times(own, held) if groups > 1 else 0)
 
 
 def put(scope: Scope, x: Array, layout: Layout) -> str:
@@ -49,7 +49,7 @@ def put_all(scope: Scope, parts: Sequence[tuple[Array, Layout]]) -> list[str]:
     bases = []
     for n, (x, layout) in enumerate(parts):
         bases.append(scope.w.fresh("moved"))
-        scope.w.line(f"const u32 {bases[-1]} = {added(start, str(sum(sizes[:n])))};")
+        scope.w.line(f"const u32 {bases[-1]} = {added(start, sum(sizes[:n]))};")
         write(scope, x, layout, bases[-1])
     scope.sites.written.add(EXCHANGE)
     scope.before_read(EXCHANGE)
@@ -69,7 +69,7 @@ def write(scope: Scope, x: Array, layout: Layout, base: str) -> None:
     )
 
 
-def get(scope: Scope, base: str, place: str, dtype: DType) -> str:
+def get(scope: Scope, base: str, place: Index, dtype: DType) -> str:
     """The element at a row-major position of an array in the exchange buffer, as a C expression."""
     scope.sites.read.add(EXCHANGE)
     return from_memory(f"pal::load_shared<{memory_type(dtype)}>({added(base, times(place, dtype.itemsize))})", dtype)
@@ -89,7 +89,7 @@ def moved(
     x: Array,
     source: Layout,
     target: Layout,
-    origin: Callable[[Sequence[str]], list[str]],
+    origin: Callable[[Sequence[str]], Sequence[Index]],
     hint: str,
     inside: Callable[[Sequence[str]], str | None] = lambda index: None,
 ) -> Registers:

@@ -12,15 +12,17 @@ from contextlib import ExitStack
 
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.exchange import through_shared
-from palladio.hopper.emit.lower import arrays_of, digit, kernel_text
+from palladio.hopper.emit.lower import arrays_of, digit
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.scalars import Scalar
-from palladio.hopper.emit.scope import Kernel, Scope, global_reference
+from palladio.hopper.emit.scope import Kernel, Scope, array_name, global_reference
+from palladio.hopper.emit.text import MeshCode, kernel_text
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Global, Sites
-from palladio.hopper.emit.views import Along, Part, Start
+from palladio.hopper.emit.views import Along, Part, Start, start_of_scalar
 from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
+from palladio.hopper.layouts.integers import Index
 from palladio.hopper.lowered import Lowered
 from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.memory import layout_for
@@ -47,30 +49,32 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     tasks = tuple(MeshAxis("", grid.sizes[axis], "grid") for axis in grid.scheduled.tasks)
     mesh = MeshShape("", tasks)
     maps = [block.index_map for block in (*grid.inputs, *grid.outputs)]
-    made = Kernel(mesh, Plan(1, {}), uses([kernel, *maps]))
+    counts = [axis.size for axis in tasks if axis.size is not None]
+    blocks = math.prod(counts) if len(counts) == len(tasks) else None
+    made = Kernel(mesh, Plan(1, {}), uses([kernel, *maps]), blocks)
     arrays = operands[grid.dynamic :]
     made.arrays = [*arrays_of("operand", arrays, grid.dynamic), *arrays_of("output", grid.output_types)]
     unknown = [axis for axis, size in enumerate(grid.sizes) if size is None]
     sizes = {axis: made.size(operand) for operand, axis in enumerate(unknown)}
     role = Role((0,), kernel)
+    inputs = grid.split(kernel.inputs)
+    made.names.update(array_name(var, n) for n, var in enumerate(inputs.arrays))
     ranges = grid_ranges(grid, kernel.inputs)
     scope = Scope(made, role, Layouts(kernel, others=maps), RULES, through_shared, one_warp=False, ranges=ranges)
     scope.refused = REFUSED
-    inputs = grid.split(kernel.inputs)
-    scope.w.names.update(var.hint for var in inputs.arrays if var.hint)
     with ExitStack() as loops:
         known = [Scalar(name, dtypes.INT32) for name in sizes.values()]
         scope.env.update(zip(inputs.indices, _indices(grid, sizes, scope, loops), strict=True))
         scope.env.update(zip(inputs.sizes, known, strict=True))
         _blocks(grid, inputs, made, scope)
-        scope.env.update((var, scope.place(var)) for var in inputs.scratch)
+        scope.env.update((var, scope.place_of_each(var)) for var in inputs.scratch)
         scope.run(kernel)
     scope.w.flush()
     made.plan.check()
     name = kernel_name(kernel.name)
     return Lowered(
         name=name,
-        text=kernel_text(name, made, [role], [scope], 1),
+        text=kernel_text(name, [MeshCode(made, [role], [scope])], 1),
         products=tuple(sorted(made.products)),
         parameters=made.parameters(),
         arrays=tuple(made.arrays),
@@ -95,7 +99,7 @@ def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStac
     extents = {axis: sizes.get(axis, size or 0) for axis, size in enumerate(grid.sizes)}
     for n, axis in enumerate(tasks):
         if extents[axis] == 1:
-            found[axis] = Scalar("0", dtypes.INT32, 1 << 30)
+            found[axis] = Scalar.index(0)
             continue
         name = scope.w.fresh(f"i{axis}")
         first = all(extents[each] == 1 for each in tasks[:n])
@@ -104,7 +108,7 @@ def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStac
         found[axis] = Scalar(name, dtypes.INT32)
     for axis in steps:
         if extents[axis] == 1:
-            found[axis] = Scalar("0", dtypes.INT32, 1 << 30)
+            found[axis] = Scalar.index(0)
         else:
             name = scope.w.fresh(f"i{axis}")
             scope.sites = Sites(set(scope.accessed_roots), set(scope.stored_roots))
@@ -130,7 +134,7 @@ def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -
         window, sizes = _window(block, array.shape, scope, [*indices, *(scope.env[each] for each in scalars)])
         root = var if partner is None else variables[partner]
         constant = not use.written and partner is None
-        name = var.hint or f"array{number}"
+        name = array_name(var, number)
         scope.env[var] = Global(number, name, _whole(block, array), constant, root, window, sizes)
 
 
@@ -141,7 +145,7 @@ def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]
 
 def _window(
     block: BlockMap, shape: tuple[int, ...], scope: Scope, given: Sequence[object]
-) -> tuple[Part, tuple[tuple[int, str], ...]]:
+) -> tuple[Part, tuple[tuple[int, Index], ...]]:
     """The block of an array at the current grid point, and the sizes of its bounded slices."""
     program = block.index_map
     scope.env.update(zip(program.inputs, given, strict=True))  # type: ignore[arg-type]
@@ -150,14 +154,14 @@ def _window(
     starts, along, sizes, listed = [], [], [], []
     for axis, dim in enumerate(block.dims):
         atom = next(atoms)
-        at = Start.of(0) if isinstance(dim, Indirect) else _start(scope, atom)
+        at = Start.of(0) if isinstance(dim, Indirect) else start_of_scalar(scope.scalar(atom))
         match dim:
             case Blocked(size):
                 at = at.times(size)
             case Element(_, (before, _)) if before:
-                at = Start(f"({at.text} - {before})", 1)
+                at = Start(f"({at.at} - {before})", 1)
             case BoundedSlice():
-                sizes.append((len(along), _count(_start(scope, next(atoms)).text)))
+                sizes.append((len(along), _count(start_of_scalar(scope.scalar(next(atoms))).at)))
             case Indirect():
                 listed.append((axis, _listed(scope, atom)))
         starts.append(at)
@@ -166,9 +170,9 @@ def _window(
     return Part(shape, tuple(starts), tuple(along), listed=tuple(listed)), tuple(sizes)
 
 
-def _count(text: str) -> str:
-    """A number of elements, clamped at 0, as a C expression."""
-    return text if text.isdecimal() else f"({text} > 0 ? {text} : 0)"
+def _count(number: Index) -> Index:
+    """A number of elements, clamped at 0."""
+    return max(number, 0) if isinstance(number, int) else f"({number} > 0 ? {number} : 0)"
 
 
 def _listed(scope: Scope, atom: Var | Literal) -> str:
@@ -179,9 +183,3 @@ def _listed(scope: Scope, atom: Var | Literal) -> str:
     exchange.write(scope, scope.array(atom, layout), layout, base)
     scope.sync()
     return base
-
-
-def _start(scope: Scope, atom: Var | Literal) -> Start:
-    value = scope.scalar(atom)
-    plain = value.text.isidentifier() or value.text.isdecimal()
-    return Start(value.text if plain else f"({value.text})", value.factor)

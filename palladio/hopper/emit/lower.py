@@ -8,28 +8,31 @@ write the kernel's prologue, which initialises the barriers.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from palladio.hopper.emit.exchange import through_shared
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
-from palladio.hopper.emit.scalars import Scalar, memory_type, register_type
-from palladio.hopper.emit.scope import Kernel, Scope, global_reference
+from palladio.hopper.emit.scalars import Scalar
+from palladio.hopper.emit.scope import Kernel, Scope, array_name, global_reference
+from palladio.hopper.emit.text import MeshCode, kernel_text
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Global
 from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
-from palladio.hopper.lowered import HEADER, Array, Lowered, MapParameter, Registers, ScalarParameter
+from palladio.hopper.layouts.integers import Index
+from palladio.hopper.lowered import Array, Lowered, Registers
 from palladio.hopper.rules import REFUSED, RULES
 from palladio.hopper.rules.control import allocated
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
+from palladio.ir.rewrite import substituted
+from palladio.lower.place import owner_of
 from palladio.lower.ranges import Range
 from palladio.lower.refused import Refused
 from palladio.lower.roles import Role, roles_of
 from palladio.ops.threads.launch import Launch, MeshShape
 from palladio.ops.threads.launch import launch as launch_of_warps
 from palladio.types import dtypes
-from palladio.types.device import H100_SXM
 from palladio.types.effects import AsyncKind
 from palladio.types.types import ANY, BARRIER, GMEM, ArrayType, RefType, Type
 
@@ -39,6 +42,8 @@ MOST_THREADS = 1024
 def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> Lowered:
     """The kernel of a launch.
 
+    The blocks of several meshes are numbered one mesh after another, and branch on their number.
+
     Args:
         programs: one for each mesh, after the passes.
         operands: the types of the launch's operands.
@@ -47,42 +52,42 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
         Refused: the launch uses a feature that is not compiled for Hopper.
         PalladioValueError: the launch exceeds a limit of Hopper GPUs.
     """
-    if len(programs) != 1:
-        raise Refused("programs on several meshes are not compiled for Hopper yet")
-    if launch.gpus:
-        raise Refused("a launch on several GPUs is not compiled for Hopper yet")
-    (program,), (mesh,) = programs, launch.meshes
-    _check_mesh(mesh, launch)
-    warpgroups = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread")
-    found = roles_of(launch, 0, program)
-    used = uses(role.program for role in found)
-    blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
-    kernel = Kernel(mesh, Plan(warpgroups, blocks), used)
-    shared = operands[launch.dynamic :]
-    kernel.arrays = [*arrays_of("operand", shared, launch.dynamic), *arrays_of("output", launch.output_types)]
-    parts = [_role(kernel, launch, role) for role in found]
-    kernel.plan.check()
-    counts = [(role.threads, scope.registers[0]) for role, scope in zip(found, parts, strict=True) if scope.registers]
-    if counts:
-        asked = [
-            (role.threads, scope.registers and scope.registers[0]) for role, scope in zip(found, parts, strict=True)
-        ]
-        registers_fit(asked, warpgroups)
-    name = kernel_name(program.name)
-    cluster = math.prod(blocks.values())
+    _check(launch)
+    warpgroups = max(map(_warpgroups, launch.meshes))
+    found = _roles(launch, programs)
+    used = uses(role.program for roles in found for role in roles)
+    shared = Kernel(launch.meshes[0], Plan(1, {}), used, _blocks(launch))
+    given = operands[launch.dynamic :]
+    shared.arrays = [*arrays_of("operand", given, launch.dynamic), *arrays_of("output", launch.output_types)]
+    arguments = launch.split(0, programs[0].inputs).arrays
+    shared.names.update(array_name(var, n) for n, var in enumerate(arguments))
+    meshes: list[MeshCode] = []
+    for number, roles in enumerate(found):
+        first = meshes[-1].first + meshes[-1].blocks if meshes else 0
+        meshes.append(_mesh(shared, launch, number, roles, first))
+    counts = [
+        (role.threads, scope.registers and scope.registers[0])
+        for each in meshes
+        for role, scope in zip(each.roles, each.scopes, strict=True)
+    ]
+    for each in meshes:
+        each.kernel.plan.check()
+        _check_registers(each, warpgroups)
+    name = kernel_name(programs[0].name)
+    cluster = math.prod(meshes[0].kernel.plan.blocks.values())
     return Lowered(
         name=name,
-        text=kernel_text(name, kernel, found, parts, warpgroups, cluster),
-        products=tuple(sorted(kernel.products)),
-        parameters=kernel.parameters(),
-        arrays=tuple(kernel.arrays),
-        grid=math.prod(axis.size or 1 for axis in mesh.axes if axis.kind in ("grid", "cluster")),
+        text=kernel_text(name, meshes, warpgroups, cluster),
+        products=tuple(sorted(shared.products)),
+        parameters=shared.parameters(),
+        arrays=tuple(shared.arrays),
+        grid=sum(each.blocks for each in meshes),
         cluster=cluster,
         threads=warpgroups * WARPGROUP_THREADS,
-        shared_bytes=kernel.plan.bytes,
+        shared_bytes=max(each.kernel.plan.bytes for each in meshes),
         aliases=tuple((launch.dynamic + source, target) for source, target in launch.aliases),
         dynamic=tuple(range(launch.dynamic)),
-        registers=tuple(Registers(threads, count) for threads, count in counts),
+        registers=tuple(Registers(threads, count) for threads, count in counts if count),
     )
 
 
@@ -91,7 +96,22 @@ def arrays_of(role: str, types: Sequence[Type], first: int = 0) -> list[Array]:
     return [Array(role, n, type.shape, type.dtype) for n, type in enumerate(types, first)]
 
 
-def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
+def _check(launch: Launch) -> None:
+    """Refuse launches that are not meshes of blocks of warpgroups on one GPU."""
+    if launch.gpus:
+        raise Refused("a launch on several GPUs is not compiled for Hopper yet")
+    if len(launch.meshes) > 1 and launch.dynamic:
+        raise Refused(
+            "the sizes of several meshes are compiled into a kernel for Hopper",
+            expected="sizes that are known when the kernel is made",
+            got=f"{launch.dynamic} known only at the call",
+            hint="make the meshes with sizes as ints, or launch each mesh by itself",
+        )
+    for mesh in launch.meshes:
+        _check_mesh(mesh)
+
+
+def _check_mesh(mesh: MeshShape) -> None:
     """Refuse meshes that are not blocks of warpgroups."""
     strange = [axis.kind for axis in mesh.axes if axis.kind not in ("grid", "cluster", "thread")]
     if strange:
@@ -104,13 +124,63 @@ def _check_mesh(mesh: MeshShape, launch: Launch) -> None:
             got=f"the size of a {unknown[0]} axis",
             hint="make the kernel with the size as an int, cluster=(2,), or one kernel for each size",
         )
-    threads = math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread") * WARPGROUP_THREADS
-    if threads > MOST_THREADS:
-        raise Refused("a block has at most 8 warpgroups", got=f"{threads // WARPGROUP_THREADS} warpgroups")
+    if _warpgroups(mesh) * WARPGROUP_THREADS > MOST_THREADS:
+        raise Refused("a block has at most 8 warpgroups", got=f"{_warpgroups(mesh)} warpgroups")
 
 
-def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
-    """The text of one role."""
+def _check_registers(mesh: MeshCode, warpgroups: int) -> None:
+    """Refuse register counts of a block's warpgroups that exceed its pool. Warpgroups without a role keep theirs."""
+    requested = [
+        (role.threads, scope.registers and scope.registers[0])
+        for role, scope in zip(mesh.roles, mesh.scopes, strict=True)
+    ]
+    idle = tuple(range(mesh.warpgroups, warpgroups))
+    if any(count for _, count in requested):
+        registers_fit([*requested, (idle, None)] if idle else requested, warpgroups)
+
+
+def _warpgroups(mesh: MeshShape) -> int:
+    return math.prod(axis.size or 1 for axis in mesh.axes if axis.kind == "thread")
+
+
+def _blocks(launch: Launch) -> int | None:
+    """The number of blocks of a launch; None if it is known only at the call."""
+    sizes = [[axis.size for axis in mesh.axes if axis.kind in ("grid", "cluster")] for mesh in launch.meshes]
+    known = [[size for size in each if size is not None] for each in sizes]
+    return sum(map(math.prod, known)) if known == sizes else None
+
+
+def _roles(launch: Launch, programs: Sequence[Program]) -> list[list[Role]]:
+    """The roles of each mesh; all programs have the variables of the first for the references that they share."""
+    shared = programs[0].inputs[launch.indices(0) :]
+    found = []
+    for number, program in enumerate(programs):
+        roles = roles_of(launch, number, program)
+        first = launch.indices(number)
+        found.append([Role(role.threads, _renamed(role.program, first, shared)) for role in roles])
+    return found
+
+
+def _renamed(program: Program, first: int, names: Sequence[Var]) -> Program:
+    """The program with other variables for its inputs from the first of these on."""
+    own, others = program.inputs[:first], program.inputs[first:]
+    if all(old is new for old, new in zip(others, names, strict=True)):
+        return program
+    known: dict[Atom, Atom] = dict(zip(others, names, strict=True))
+    eqns = tuple(substituted(eqn, known) for eqn in program.eqns)
+    return Program((*own, *names), eqns, program.outputs, program.name, program.location)
+
+
+def _mesh(shared: Kernel, launch: Launch, number: int, roles: Sequence[Role], first: int) -> MeshCode:
+    """The code of a mesh's blocks, of which the first has this number."""
+    mesh = launch.meshes[number]
+    blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
+    kernel = replace(shared, mesh=mesh, plan=Plan(_warpgroups(mesh), blocks))
+    return MeshCode(kernel, roles, [_role(kernel, launch, number, role, first) for role in roles], first)
+
+
+def _role(kernel: Kernel, launch: Launch, number: int, role: Role, first: int) -> Scope:
+    """The text of one role of a mesh."""
     one_warp = _needs_one_warp(role.program)
     axes = list(zip(role.program.inputs, kernel.mesh.axes, strict=False))
     ranges = {var: Range(0, (axis.size or 1) - 1) for var, axis in axes}
@@ -122,13 +192,13 @@ def _role(kernel: Kernel, launch: Launch, role: Role) -> Scope:
     if one_warp:
         scope.w.elected = "pal::elect()"
     sizes = [Scalar(name, dtypes.INT32) for name in _sizes(kernel).values()]
-    inputs = launch.split(0, role.program.inputs)
-    scope.env.update(zip(inputs.indices, _indices(kernel, scope), strict=True))
+    inputs = launch.split(number, role.program.inputs)
+    for n, var in enumerate(inputs.arrays):
+        scope.env[var] = _argument(kernel, var, n)
+    scope.env.update(zip(inputs.indices, _indices(kernel, scope, first), strict=True))
     scope.env.update(zip(inputs.sizes, sizes, strict=True))
-    for number, var in enumerate(inputs.arrays):
-        scope.env[var] = argument = _argument(kernel, var, number)
-        scope.w.names.add(argument.name)
-    scope.env.update((var, allocated(scope, var)) for var in inputs.scratch)
+    own = [var for var in inputs.scratch if owner_of(var.type) in (None, number)]
+    scope.env.update((var, allocated(scope, var)) for var in own)
     scope.run(role.program)
     scope.w.flush()
     return scope
@@ -149,29 +219,31 @@ def _sizes(kernel: Kernel) -> dict[int, str]:
     return {axis: kernel.size(operand) for operand, axis in enumerate(unknown)}
 
 
-def _indices(kernel: Kernel, scope: Scope) -> list[Scalar]:
-    """The indices along the axes of the mesh."""
+def _indices(kernel: Kernel, scope: Scope, first: int) -> list[Scalar]:
+    """The indices along the axes of the mesh, whose first block has this number."""
     axes, sizes = kernel.mesh.axes, _sizes(kernel)
     clustered = any(axis.kind == "cluster" for axis in axes)
-    start = {"grid": "cluster_index" if clustered else "block_index", "cluster": "cluster_rank"}
+    before = first // math.prod(kernel.plan.blocks.values())
+    place = "pal::cluster_index()" if clustered else "pal::block_index()"
+    start = {"grid": f"({place} - {before})" if before else place, "cluster": "pal::cluster_rank()"}
     found = []
     for n, axis in enumerate(axes):
         if axis.kind == "thread":
             inner = math.prod(each.size or 1 for each in axes[n + 1 :] if each.kind == "thread")
             outer = all(each.kind != "thread" for each in axes[:n])
-            found.append(Scalar(digit(scope.group, [inner], axis.size or 1, outer), dtypes.INT32))
+            found.append(Scalar.index(digit(scope.group, [inner], axis.size or 1, outer)))
             continue
         weight = [sizes.get(m, axes[m].size or 1) for m in range(n + 1, len(axes)) if axes[m].kind == axis.kind]
         outer = all(each.kind != axis.kind for each in axes[:n])
         name = scope.w.fresh(axis.name or axis.kind)
-        number = digit(f"pal::{start[axis.kind]}()", weight, sizes.get(n, axis.size or 1), outer)
+        number = digit(start[axis.kind], weight, sizes.get(n, axis.size or 1), outer)
         scope.prologue.append((name, f"const int {name} = {number};"))
         found.append(Scalar(name, dtypes.INT32))
     return found
 
 
-def digit(number: str, inner: Sequence[int | str], size: int | str, first: bool) -> str:
-    """The index along an axis, extracted from the number of a block or thread, as a C expression.
+def digit(number: Index, inner: Sequence[Index], size: Index, first: bool) -> Index:
+    """The index along an axis, extracted from the number of a block or thread.
 
     Args:
         inner: the sizes of the faster axes, numbers or names.
@@ -179,9 +251,11 @@ def digit(number: str, inner: Sequence[int | str], size: int | str, first: bool)
     """
     known = math.prod(each for each in inner if isinstance(each, int))
     names = [each for each in inner if isinstance(each, str)]
+    if not names and known == 1:
+        return number if first or size == 1 else f"{number} % {size}"
     weight = " * ".join([*names, *([str(known)] if known > 1 or not names else [])])
-    text = number if weight == "1" else f"{number} / {f'({weight})' if ' ' in weight else weight}"
-    return text if first or (size == 1 and weight == "1") else f"{text} % {size}"
+    text = f"{number} / {f'({weight})' if ' ' in weight else weight}"
+    return text if first else f"{text} % {size}"
 
 
 def _needs_one_warp(program: Program) -> bool:
@@ -211,116 +285,3 @@ def _is_for_one_warp(eqn: Eqn) -> bool:
 def _has_elements(atom: Atom) -> bool:
     """True for an array other than a number."""
     return isinstance(atom.type, ArrayType) and atom.type.shape != ()
-
-
-# The text.
-
-
-def kernel_text(
-    name: str, kernel: Kernel, found: Sequence[Role], parts: Sequence[Scope], groups: int, cluster: int = 1
-) -> str:
-    """The text of a kernel, from the text of its roles."""
-    parameters = ",\n    ".join(_parameter(kernel, each) for each in kernel.parameters())
-    bounds = f"PAL_BOUNDS({groups * WARPGROUP_THREADS})" + (f" PAL_CLUSTER({cluster})" if cluster > 1 else "")
-    lines = [
-        f'#include "{HEADER}"',
-        "",
-        *_layout_of_memory(kernel),
-        f"PAL_KERNEL void {bounds} {name}(",
-        f"    {parameters}) {{",
-    ]
-    body = _initialised(kernel, cluster)
-    for number, (role, scope) in enumerate(zip(found, parts, strict=True)):
-        body += _branch(role, scope, number == len(found) - 1, number == 0, groups)
-    if cluster > 1:
-        body.append("  pal::sync_cluster();  // no block ends while others may still reach it")
-    return "\n".join([*lines, *_numbers(body), *body, "}", ""])
-
-
-NUMBERS = {
-    "smem": "const u32 smem = pal::shared_base();",
-    "warpgroup": "const int warpgroup = pal::uniform((int)pal::thread_index() / 128);",
-    "thread": "const int thread = (int)pal::thread_index() % 128;",
-    "warp": "const int warp = pal::uniform(thread / 32);",
-    "lane": "const int lane = thread % 32;",
-}
-"""The start of the block's shared memory, and the numbers of a thread; later ones may need earlier ones."""
-
-
-def _numbers(body: Sequence[str]) -> list[str]:
-    """The definitions that a kernel needs."""
-    needed: list[str] = []
-    for name, definition in reversed(NUMBERS.items()):
-        if any(re.search(rf"\b{name}\b", line) for line in (*body, *needed)):
-            needed.insert(0, f"  {definition}")
-    return needed
-
-
-def _parameter(kernel: Kernel, each: object) -> str:
-    if isinstance(each, MapParameter):
-        return f"PAL_MAP {each.name}"
-    if isinstance(each, ScalarParameter):
-        return f"const {register_type(each.dtype)} {each.name}"
-    array = kernel.arrays[each.array]  # type: ignore[attr-defined]
-    constant = "const " if array.role == "operand" else ""
-    return f"{constant}{memory_type(array.dtype)}* {each.name}"  # type: ignore[attr-defined]
-
-
-def _layout_of_memory(kernel: Kernel) -> list[str]:
-    """A comment with the map of shared memory."""
-    plan = kernel.plan
-    rows = [
-        f"//   {offset:6}  {name}: {'x'.join(map(str, layout.shape))} of {layout.itemsize} bytes"
-        + (f", swizzled by {layout.swizzle}" if layout.swizzle else "")
-        for name, offset, layout in plan.buffers
-    ]
-    rows += [f"//   {each.offset:6}  {each.name}: {each.number} barriers of {each.arrivals}" for each in plan.barriers]
-    return [f"// {plan.bytes} bytes of shared memory:", *sorted(rows, key=lambda row: int(row.split()[1]))]
-
-
-def _initialised(kernel: Kernel, cluster: int) -> list[str]:
-    """Initialise the barriers and make them visible to all threads."""
-    barriers = kernel.plan.barriers
-    if not barriers and cluster == 1:
-        return []
-    sync = "  pal::sync_cluster();" if cluster > 1 else "  pal::sync_block();"
-    if not barriers:
-        return [sync]
-    lines = ["  if (pal::thread_index() == 0) {"]
-    for each in barriers:
-        if each.number == 1:
-            lines.append(f"    pal::barrier_init(smem + {each.offset}, {each.arrivals});")
-        else:
-            call = f"pal::barrier_init(smem + {each.offset} + 8 * n, {each.arrivals});"
-            lines.append(f"    for (int n = 0; n < {each.number}; ++n) {call}")
-    return [*lines, "    pal::fence_barrier_init();", "  }", sync]
-
-
-def _branch(role: Role, scope: Scope, last: bool, first: bool, groups: int) -> list[str]:
-    """The branch of a role."""
-    test = " || ".join(f"warpgroup == {group}" for group in role.threads)
-    if role.threads == tuple(range(len(role.threads))) and len(role.threads) > 1:
-        test = f"warpgroup < {len(role.threads)}"
-    head = "{" if first and last else "else {" if last else f"if ({test}) {{" if first else f"else if ({test}) {{"
-    lines = [f"  {head}" if first else f"  }} {head}"]
-    if scope.registers and _changes(scope, groups):
-        count, action = scope.registers
-        lines.append(f"    pal::registers_{action}<{count}>();")
-    written = "\n".join(scope.w.lines)
-    needed = [text for name, text in scope.prologue if re.search(rf"\b{name}\b", written)]
-    body = [*(f"    {line}" for line in needed), *_indented(scope.w.lines)]
-    if scope.one_warp:
-        body = ["    if (warp == 0) {", *(line if line.startswith("#") else f"  {line}" for line in body), "    }"]
-    lines += body
-    return [*lines, "  }"] if last else lines
-
-
-def _changes(scope: Scope, groups: int) -> bool:
-    """True if a role's register count differs from that at launch, in the direction that it requests."""
-    begins = H100_SXM.registers_at_launch(groups)
-    count, action = scope.registers or (begins, "")
-    return count > begins if action == "increase" else count < begins
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [line if line.startswith("#") else f"  {line}" for line in lines]

@@ -131,18 +131,18 @@ def layout_of(type: RefType, use: Use) -> SharedLayout:
         PalladioValueError: the kernel requests a swizzle that does not divide the buffer's rows.
     """
     plain = SharedLayout(type.shape, type.dtype.itemsize)
-    asked = type.attribute(SwizzleTransform)
+    requested = type.attribute(SwizzleTransform)
     if type.ndim < 2:
         return plain
-    if asked is not None:
-        if type.shape[-1] * type.dtype.itemsize % asked.swizzle:
+    if requested is not None:
+        if type.shape[-1] * type.dtype.itemsize % requested.swizzle:
             raise PalladioValueError(
                 "the rows of a buffer are not made of whole rows of its swizzle",
                 argument="transforms",
-                expected=f"a multiple of {asked.swizzle} bytes",
+                expected=f"a multiple of {requested.swizzle} bytes",
                 got=f"{type.shape[-1] * type.dtype.itemsize} bytes of {type.array}",
             )
-        return SharedLayout(type.shape, type.dtype.itemsize, asked.swizzle)
+        return SharedLayout(type.shape, type.dtype.itemsize, requested.swizzle)
     swizzle = swizzle_for(type.shape[-1], type.dtype.itemsize)
     if use.products and not swizzle:
         raise Refused(
@@ -173,7 +173,7 @@ def registers_fit(counts: Sequence[tuple[tuple[int, ...], int | None]], warpgrou
     if total > begins * warpgroups:
         most = f"{begins * warpgroups} for a thread of each warpgroup, together: {begins} each as the kernel begins"
         raise PalladioValueError(
-            "the warpgroups of a block ask for more registers than there are",
+            "the warpgroups of a block request more registers than there are",
             argument="set_max_registers",
             expected=f"at most {most}",
             got=" + ".join(f"{len(groups)} * {count or begins}" for groups, count in counts),

@@ -17,10 +17,10 @@ from palladio.hopper.emit.scope import Scope
 from palladio.hopper.emit.values import Global, Shared
 from palladio.hopper.emit.views import Along, Part, Start, whole
 from palladio.hopper.layouts import registers
-from palladio.hopper.layouts.shared import added, swizzled_text, times
+from palladio.hopper.layouts.integers import added, times
+from palladio.hopper.layouts.shared import swizzled_text
 from palladio.ir.core import Atom
 from palladio.lower.refused import Refused
-from palladio.types import dtypes
 from palladio.types.transforms import Operand
 from palladio.types.views import View
 
@@ -82,7 +82,7 @@ def rows_of(scope: Scope, where: Global, found: Sequence[View], indices: Sequenc
     known = scope.index_of(indices)
 
     def scalar(operand: Operand) -> Scalar | None:
-        return Scalar("0", dtypes.INT32) if operand.position == listed[0] else known(operand)
+        return Scalar.index(0) if operand.position == listed[0] else known(operand)
 
     part = whole(view.base.shape).selected(view, scalar)
     return Rows(indices[listed[0]], axes[0], view.gathered[0], part)
@@ -110,7 +110,7 @@ def in_pieces(scope: Scope, array: Global, rows: Rows, buffer: Shared, inner: Pa
     name = scope.materialised(rows.indices, registers.warp((count,)), "rows").name
     pointer = scope.kernel.pointer(array.number, array.name)
     column = times(f"(thread % {pieces})", each)
-    place = rows.at("row").place(["0", column])
+    place = rows.at("row").place([0, column])
     strides = [math.prod(part.shape[n + 1 :]) for n in range(len(place))]
     offset = added(*(times(f"(i64)({at})", stride) for at, stride in zip(place, strides, strict=True)))
     inside = " && ".join(f"(u32)({at}) < {extent}" for at, extent in zip(place, part.shape, strict=True))

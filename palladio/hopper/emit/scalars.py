@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.hopper.layouts.integers import Index
 from palladio.ir.core import Literal
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -94,19 +95,29 @@ class Scalar:
         text: a C expression without effects, a name or a constant.
         factor: a known divisor of the number.
         truth: if the number is a converted condition, that condition as a C expression.
+        constant: the number, if it is a known integer, or 1 for a condition that is known to hold.
     """
 
     text: str
     dtype: DType
     factor: int = 1
     truth: str | None = None
+    constant: int | None = None
 
     @staticmethod
     def of(atom: Literal) -> Scalar:
         """A constant."""
         dtype = atom.type.dtype
+        known = int(atom.value) if dtypes.is_integer(dtype) or dtypes.is_bool(dtype) else None
         factor = abs(int(atom.value)) if dtypes.is_integer(dtype) else 1
-        return Scalar(literal(atom.value, dtype), dtype, factor or 1 << 30)
+        return Scalar(literal(atom.value, dtype), dtype, factor or 1 << 30, constant=known)
+
+    @staticmethod
+    def index(number: Index) -> Scalar:
+        """A 32-bit integer: a constant, or a C expression."""
+        if isinstance(number, int):
+            return Scalar(str(number), dtypes.INT32, abs(number) or 1 << 30, constant=number)
+        return Scalar(number, dtypes.INT32)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -25,11 +25,11 @@ from palladio.hopper.emit.values import (
     Sites,
     Splat,
 )
-from palladio.hopper.emit.views import Limit, Part, Scalars, Start, first_of, limits, whole
+from palladio.hopper.emit.views import Along, Limit, Part, Scalars, Start, first_of, limits, whole
 from palladio.hopper.emit.writer import Writer
 from palladio.hopper.layouts.infer import Layouts
+from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.lowered import Array as ArrayRecord
 from palladio.hopper.lowered import ArrayParameter, MapParameter, MapSpec, Parameter, ScalarParameter
 from palladio.hopper.wgmma import Wgmma
@@ -60,25 +60,27 @@ class Kernel:
         mesh: the axes of its threads.
         plan: its shared memory.
         uses: the uses of each reference.
+        blocks: of the launch; None if their number is known only at the call.
         arrays: its operands, outputs and workspaces.
         maps: its tensor maps, each with the name of its parameter.
         pointers: the arrays whose addresses are parameters, by number, each with the name of its parameter.
         products: the wgmma instructions that it uses.
-        names: of its parameters.
+        names: of its parameters, and of its operands, outputs and workspaces.
         numbers: its scalar parameters, by name.
-        workspaces: the launch's private memory: the number among the arrays of each allocation.
+        workspaces: the launch's private memory: the number among the arrays of each allocation, and its name.
     """
 
     mesh: MeshShape
     plan: Plan
     uses: Mapping[Var, Use]
+    blocks: int | None
     arrays: list[ArrayRecord] = field(default_factory=list)
     maps: dict[MapSpec, str] = field(default_factory=dict)
     pointers: dict[int, str] = field(default_factory=dict)
     products: set[Wgmma] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     numbers: dict[str, ScalarParameter] = field(default_factory=dict)
-    workspaces: dict[Var, int] = field(default_factory=dict)
+    workspaces: dict[Var, tuple[int, str]] = field(default_factory=dict)
 
     def use(self, var: Var) -> Use:
         """The uses of a reference, by its allocation."""
@@ -114,11 +116,18 @@ class Kernel:
         self.numbers[name] = ScalarParameter(name, operand, dtypes.INT32)
         return name
 
-    def workspace(self, var: Var, shape: tuple[int, ...], dtype: DType, zeroed: bool) -> int:
-        """Private memory of the launch for an allocation that all blocks share: its number among the arrays."""
+    def workspace(self, var: Var, shape: tuple[int, ...], dtype: DType, zeroed: bool, w: Writer) -> tuple[int, str]:
+        """Private memory of the launch for an allocation: its number among the arrays, and its name.
+
+        Args:
+            w: of the role that allocates it; no variable there has its name.
+        """
         if var not in self.workspaces:
-            position = len(self.workspaces)
-            self.workspaces[var] = len(self.arrays)
+            w.names |= self.names
+            number, position = len(self.arrays), len(self.workspaces)
+            name = w.fresh(var.hint, "semaphores" if zeroed else f"array{number}")
+            self.names.add(name)
+            self.workspaces[var] = number, name
             self.arrays.append(ArrayRecord("workspace", position, shape, dtype, zeroed))
         return self.workspaces[var]
 
@@ -159,6 +168,7 @@ class Scope:
         self.exchange = exchange
         self.one_warp = one_warp
         self.w = Writer()
+        self.w.names |= kernel.names
         self.env: dict[Var, Entry] = {}
         self.sites = Sites()
         used = uses([role.program])
@@ -210,6 +220,11 @@ class Scope:
         """A number as a C expression."""
         return self.scalar(atom).text
 
+    def condition(self, atom: Atom) -> str | None:
+        """A truth value as a C expression; None if it is known to be true."""
+        found = self.scalar(atom)
+        return None if found.constant else found.text
+
     def bind(self, variables: Sequence[Var], atoms: Sequence[Atom]) -> None:
         """Bind the inputs of a program to atoms."""
         for var, atom in zip(variables, atoms, strict=True):
@@ -234,15 +249,15 @@ class Scope:
         return "thread"
 
     @property
-    def group(self) -> str:
-        """The number of the warpgroup, as a C expression."""
-        return str(self.threads[0]) if len(self.threads) == 1 else "warpgroup"
+    def group(self) -> Index:
+        """The number of the warpgroup."""
+        return self.threads[0] if len(self.threads) == 1 else "warpgroup"
 
     @property
-    def group_in_role(self) -> str:
-        """The number of the warpgroup among those of the role, as a C expression."""
+    def group_in_role(self) -> Index:
+        """The number of the warpgroup among those of the role."""
         if len(self.threads) == 1:
-            return "0"
+            return 0
         first = self.threads[0]
         if self.threads == tuple(range(first, first + len(self.threads))):
             return "warpgroup" if first == 0 else f"(warpgroup - {first})"
@@ -250,8 +265,8 @@ class Scope:
         return f"({ordered} : {len(self.threads) - 1})"
 
     @property
-    def runs(self) -> tuple[int, str]:
-        """The number of threads that run the program concurrently, and this one's number as a C expression."""
+    def runs(self) -> tuple[int, Index]:
+        """The number of threads that run the program concurrently, and this one's number."""
         if not self.warps:
             return len(self.threads), self.group_in_role
         return 4 * len(self.threads), added(times(self.group_in_role, 4), "warp")
@@ -306,8 +321,8 @@ class Scope:
         if type.space is SEMAPHORE:
             return self.place_semaphores(var)
         if type.space is GMEM:
-            number = self.kernel.workspace(var, type.shape, type.dtype, zeroed=False)
-            return global_reference(var, number, self.kernel.use(var))
+            number, name = self.kernel.workspace(var, type.shape, type.dtype, False, self.w)
+            return Global(number, name, type, not self.kernel.use(var).written, var)
         raise Refused(f"{type.space} allocated in a kernel is not compiled for Hopper", got=str(type))
 
     def place_barriers(self, var: Var) -> Reference:
@@ -328,10 +343,34 @@ class Scope:
         of_rows = ROWS in use.arrivals
         return Barriers(f"smem + {offset}", type, use.unit, name, var, tuple(axes), clustered, of_rows)
 
-    def place_semaphores(self, var: Var) -> Reference:
-        """Counters that all blocks share, zero at the start of the kernel."""
-        number = self.kernel.workspace(var, (max(1, var.type.size),), dtypes.INT32, zeroed=True)
-        return Semaphores(self.kernel.pointer(number, var.hint or "semaphores"), var.type)
+    def place_semaphores(self, var: Var, copies: int = 1, copy: Index = 0) -> Reference:
+        """Counters, zero at the start of the kernel: one of several copies, or the one that all blocks share."""
+        size = max(1, var.type.size)
+        number, name = self.kernel.workspace(var, (copies * size,), dtypes.INT32, True, self.w)
+        return Semaphores(str(added(self.kernel.pointer(number, name), times(copy, size))), var.type)
+
+    def place_of_block(self, var: Var, groups: int = 1, group: Index = 0) -> Reference:
+        """The allocation of a reference that each block has for itself, or each of several groups in it."""
+        type, blocks = var.type, self.kernel.blocks
+        if type.space not in (SEMAPHORE, GMEM):
+            return self.place(var)
+        if blocks is None:
+            raise Refused(
+                "global memory or semaphores of each block are not compiled for Hopper in a grid of unknown size",
+                expected="sizes of the grid that are known when the kernel is made",
+                got=str(type),
+                hint="make the kernel with sizes as ints, or allocate for all blocks: scratch_types of plgpu.kernel",
+            )
+        copies, copy = blocks * groups, added(times("pal::block_index()" if blocks > 1 else 0, groups), group)
+        if copies == 1:
+            return self.place(var)
+        if type.space is SEMAPHORE:
+            return self.place_semaphores(var, copies, copy)
+        number, name = self.kernel.workspace(var, (copies, *type.shape), type.dtype, False, self.w)
+        starts = (Start(copy, 1), *(Start.of(0) for _ in type.shape))
+        window = Part((copies, *type.shape), starts, tuple(Along(n, 1, size) for n, size in enumerate(type.shape, 1)))
+        every = RefType(window.shape, type.dtype, type.space, type.attributes)
+        return Global(number, name, every, not self.kernel.use(var).written, var, window)
 
     def place_of_each(self, var: Var) -> Reference:
         """The allocation of a reference that is private to each thread of the role."""
@@ -343,7 +382,7 @@ class Scope:
             return Shared(base, layout, type, var, var.hint or "buffer")
         if type.space is BARRIER and count > 1 and type.attribute(Named) is None:
             raise Refused("barriers that each of several warpgroups has for itself are not compiled for Hopper yet")
-        return self.place(var)
+        return self.place_of_block(var, self.kernel.plan.warpgroups, self.group)
 
     def view(self, where: Shared | Global | RefType, stack: Sequence[Transform], indices: Sequence[Atom]) -> Part:
         """The part of a buffer, an array or barriers that a stack of transforms selects."""
@@ -391,13 +430,13 @@ class Scope:
 
         return scalar
 
-    def rank(self, peer: Sequence[tuple[str, Start]]) -> str:
+    def rank(self, peer: Sequence[tuple[str, Start]]) -> Index:
         """The rank of a peer block in the cluster, from its index along some axes and this block's along the others."""
         sizes, given = self.kernel.axis("cluster"), dict(peer)
         terms, weight = [], 1
         for name in reversed(list(sizes)):
             own = f"(pal::cluster_rank() / {weight} % {sizes[name]})"
-            terms.append(times(given[name].text if name in given else own, weight))
+            terms.append(times(given[name].at if name in given else own, weight))
             weight *= sizes[name]
         return added(*terms)
 
@@ -422,7 +461,7 @@ class Scope:
         """An array in a layout, converted if it has another one."""
         found = self.entry(atom)
         if isinstance(found, Scalar):
-            return Splat(found.text, layout.shape, found.dtype)
+            return Splat(found.text, layout.shape, found.dtype, found.constant)
         if isinstance(found, Registers) and not found.layout.same(layout):
             return self.converted(found, layout)
         return found
@@ -481,4 +520,9 @@ def _used(program: Program) -> Iterator[Atom]:
 
 def global_reference(var: Var, number: int, use: Use) -> Global:
     """An array in global memory."""
-    return Global(number, var.hint or f"array{number}", var.type, not use.written, var)
+    return Global(number, array_name(var, number), var.type, not use.written, var)
+
+
+def array_name(var: Var, number: int) -> str:
+    """The name of an operand or output."""
+    return var.hint or f"array{number}"

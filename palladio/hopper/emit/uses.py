@@ -66,13 +66,13 @@ def uses(programs: Iterable[Program]) -> dict[Var, Use]:
 
 def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
     for eqn in program.eqns:
-        for position, say in _said(eqn):
+        for position, record in _uses_of(eqn):
             atom = eqn.inputs[position]
             if isinstance(atom, Var) and isinstance(atom.type, RefType):
                 use = found.setdefault(roots.get(atom, atom), Use())
-                say(use, eqn.location)
-                use.remote |= say is _THREAD and _is_of_a_peer(eqn, position)
-                if say is _ARRIVING_COPY and is_of_rows(eqn):
+                record(use, eqn.location)
+                use.remote |= record is _THREAD and _is_of_a_peer(eqn, position)
+                if record is _ARRIVING_COPY and is_of_rows(eqn):
                     use.arrivals.add(ROWS)
         for kind, var in eqn.effects:
             if var is not None and kind is not EffectKind.READ:
@@ -108,27 +108,27 @@ def passed(eqn: Eqn, inner: Program) -> Iterator[tuple[Var, Atom]]:
             yield var, atom
 
 
-Say = Callable[[Use, Location | None], None]
+RecordUse = Callable[[Use, Location | None], None]
 """Records one use of a reference."""
 
 
-def _arrives(kind: str) -> Say:
-    def say(use: Use, location: Location | None) -> None:
+def _arrives(kind: str) -> RecordUse:
+    def record(use: Use, location: Location | None) -> None:
         use.arrivals.add(kind)
 
-    return say
+    return record
 
 
-def _note(name: str) -> Say:
-    def say(use: Use, location: Location | None) -> None:
+def _note(name: str) -> RecordUse:
+    def record(use: Use, location: Location | None) -> None:
         getattr(use, name).append(location)
 
-    return say
+    return record
 
 
 _PRODUCT, _COPY, _ACCESS = _note("products"), _note("copies"), _note("accesses")
 _THREAD, _ARRIVING_COPY = _arrives(THREAD), _arrives(COPY)
-_SAID: dict[Op, dict[str, Say]] = {
+_USES: dict[Op, dict[str, RecordUse]] = {
     copy.copy_gmem_to_smem: {"source": _COPY, "target": _COPY, "barrier": _ARRIVING_COPY},
     copy.copy_smem_to_gmem: {"source": _COPY, "target": _COPY},
     copy.async_store_smem: {"target": _ACCESS, "barrier": _THREAD},
@@ -138,10 +138,10 @@ _SAID: dict[Op, dict[str, Say]] = {
 """The uses of operands by name; other operations load from the references that they index, or store to them."""
 
 
-def _said(eqn: Eqn) -> Iterator[tuple[int, Say]]:
+def _uses_of(eqn: Eqn) -> Iterator[tuple[int, RecordUse]]:
     """An equation's uses of its operands, by position."""
-    listed = _SAID.get(eqn.op)
+    listed = _USES.get(eqn.op)
     if listed is None:
         yield from ((position, _ACCESS) for position in range(eqn.op.ref_count if eqn.op.index_start else 0))
         return
-    yield from ((eqn.op.signature.operands.index(name), say) for name, say in listed.items())
+    yield from ((eqn.op.signature.operands.index(name), record) for name, record in listed.items())

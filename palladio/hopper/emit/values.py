@@ -8,6 +8,7 @@ from typing import Any
 
 from palladio.hopper.emit.scalars import Scalar, rounded
 from palladio.hopper.emit.views import Part
+from palladio.hopper.layouts.integers import Index
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import SharedLayout
 from palladio.types import dtypes
@@ -20,11 +21,19 @@ EXCHANGE = "the exchange"
 
 @dataclass(frozen=True)
 class Splat:
-    """An array with all elements equal."""
+    """An array with all elements equal; `constant` is their value, if it is a known integer."""
 
     text: str
     shape: tuple[int, ...]
     dtype: DType
+    constant: int | None = None
+
+
+def splat_of(x: Scalar | Splat, shape: tuple[int, ...], dtype: DType) -> Scalar | Splat:
+    """The array of a shape with all elements equal to a number; for the shape `()`, the number."""
+    if not shape:
+        return Scalar(x.text, dtype, constant=x.constant)
+    return Splat(x.text, shape, dtype, x.constant)
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ class Global:
         constant: True if the kernel does not write it.
         root: its identity, for the ordering of accesses.
         window: the part that the reference selects, if it is a block.
-        sizes: axes of the window that may end early, each with the number of its elements as a C expression.
+        sizes: axes of the window that may end early, each with the number of its elements.
     """
 
     number: int
@@ -122,7 +131,7 @@ class Global:
     constant: bool
     root: Any
     window: Part | None = None
-    sizes: tuple[tuple[int, str], ...] = ()
+    sizes: tuple[tuple[int, Index], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from palladio.hopper.emit.scalars import Scalar
-from palladio.hopper.layouts.shared import added, times
+from palladio.hopper.layouts.integers import Index, added, bracketed, times
 from palladio.lower.refused import Refused
 from palladio.lower.views import views
 from palladio.types.dtypes import DType
@@ -26,28 +26,28 @@ Scalars = Callable[[Operand], Scalar | None]
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a box along an axis: a C expression, and a known divisor of it."""
+    """The start of a box along an axis, and a known divisor of it."""
 
-    text: str
+    at: Index
     factor: int
 
     @staticmethod
     def of(number: int) -> Start:
         """A constant."""
-        return Start(str(number), number or INFINITE)
+        return Start(number, abs(number) or INFINITE)
 
     @property
     def constant(self) -> int | None:
         """The number, if it is a constant."""
-        return int(self.text) if self.text.isdecimal() else None
+        return self.at if isinstance(self.at, int) else None
 
     def plus(self, other: Start) -> Start:
         """The sum."""
-        return Start(added(self.text, other.text), math.gcd(self.factor, other.factor))
+        return Start(added(self.at, other.at), math.gcd(self.factor, other.factor))
 
     def times(self, factor: int) -> Start:
         """A multiple."""
-        return Start(times(self.text, factor), min(self.factor * factor, INFINITE))
+        return Start(times(self.at, factor), min(self.factor * factor, INFINITE))
 
 
 class _Starts:
@@ -96,11 +96,11 @@ class Part:
         """The shape of the selection."""
         return tuple(axis.size for axis in self.axes)
 
-    def place(self, indices: Sequence[str]) -> list[str]:
-        """The indices in the buffer of an element of the selection, as C expressions."""
-        found = [start.text for start in self.starts]
+    def place(self, indices: Sequence[Index]) -> list[Index]:
+        """The indices in the buffer of an element of the selection."""
+        found = [start.at for start in self.starts]
         for index, along in zip(indices, self.axes, strict=True):
-            if along.axis is not None and index != "0":
+            if along.axis is not None:
                 found[along.axis] = added(found[along.axis], times(index, along.stride))
         for axis, address in self.listed:
             found[axis] = f"pal::load_shared<int>({added(address, times(f'({found[axis]})', 4))})"
@@ -123,7 +123,7 @@ class Part:
         """True if the box is known to be inside the buffer along an axis."""
         first = None if axis in dict(self.listed) else self.starts[axis].constant
         reach = sum((along.size - 1) * along.stride for along in self.axes if along.axis == axis)
-        return first is not None and first + reach < self.shape[axis]
+        return first is not None and first >= 0 and first + reach < self.shape[axis]
 
     def inside(self) -> bool:
         """True if the box is known to be inside the buffer."""
@@ -175,11 +175,11 @@ class Limit:
 
     first: Start
     strides: Shape
-    extent: int | str
+    extent: Index
 
-    def test(self, indices: Sequence[str]) -> str:
+    def test(self, indices: Sequence[Index]) -> str:
         """True if an element is inside, as a C expression of its indices in the selection."""
-        at = added(self.first.text, *(times(index, stride) for index, stride in zip(indices, self.strides)))
+        at = added(self.first.at, *(times(index, stride) for index, stride in zip(indices, self.strides)))
         return f"(u32)({at}) < {self.extent}"
 
     def reach(self, sizes: Sequence[int]) -> int:
@@ -189,9 +189,9 @@ class Limit:
     def test_all(self, sizes: Sequence[int]) -> str:
         """True if all elements of a selection are inside, as a C expression; the strides are not negative."""
         if isinstance(self.extent, str):
-            return f"{self.first.text} >= 0 && {self.first.text} + {self.reach(sizes)} < {self.extent}"
+            return f"{self.first.at} >= 0 && {self.first.at} + {self.reach(sizes)} < {self.extent}"
         room = self.extent - self.reach(sizes)
-        return f"(u32)({self.first.text}) < {room}" if room > 0 else "false"
+        return f"(u32)({self.first.at}) < {room}" if room > 0 else "false"
 
     def vector(self, width: int) -> int:
         """The widest vector along the last axis, at most `width`, that is inside or outside as a whole."""
@@ -229,6 +229,9 @@ def start_of(entry: int | Operand, scalar: Scalars) -> Start:
     value = scalar(entry)
     if value is None:
         raise Refused("an array of indices into a reference is not compiled for Hopper yet")
-    text = value.text
-    plain = text.isidentifier() or text.isdecimal() or text.endswith(")")
-    return Start(text if plain else f"({text})", value.factor)
+    return start_of_scalar(value)
+
+
+def start_of_scalar(value: Scalar) -> Start:
+    """The start of a box at a number."""
+    return Start(bracketed(value.text) if value.constant is None else value.constant, value.factor)

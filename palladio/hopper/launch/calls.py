@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,13 @@ class KernelCall:
 
     Args:
         cubin: its machine code; None to compile it at the first load.
+        like: a call with the same machine code, for arrays of other sizes.
     """
 
-    def __init__(self, lowered: Lowered, cubin: Cubin | None = None) -> None:
+    def __init__(self, lowered: Lowered, cubin: Cubin | None = None, like: KernelCall | None = None) -> None:
         self.lowered = lowered
         self.cubin = cubin
+        self._like = like
         self.compiled: Callable[[Lowered, Cubin], None] | None = None
         """Called with the machine code after compilation."""
         self._loaded: dict[int, LoadedKernel] = {}
@@ -49,8 +51,9 @@ class KernelCall:
             with self._lock:
                 found = self._loaded.get(device)
                 if found is None:
-                    known = driver()
-                    loaded = LoadedKernel(self.lowered, known, known.hopper(device), self._code())
+                    known, like = driver(), None if self._like is None else self._like.on(device)
+                    code = None if like is not None else self._code()
+                    loaded = LoadedKernel(self.lowered, known, known.hopper(device), code, like)
                     found = self._loaded[device] = loaded
         return found
 
@@ -60,6 +63,19 @@ class KernelCall:
             if self.compiled is not None:
                 self.compiled(self.lowered, self.cubin)
         return self.cubin
+
+    def of_fewer_rows(self, operands: Collection[int], rows: int) -> KernelCall | None:
+        """The call for operands and results with fewer rows, in the same machine code; None if that cannot be.
+
+        Args:
+            operands: the positions of these operands; all results have as many rows.
+        """
+        arrays = enumerate(self.lowered.arrays)
+        numbers = [
+            n for n, each in arrays if each.role == "output" or (each.role == "operand" and each.position in operands)
+        ]
+        found = self.lowered.of_fewer_rows(numbers, rows)
+        return None if found is None else KernelCall(found, like=self)
 
     def takes_from_host(self, number: int) -> bool:
         """True if an operand is a number that is passed by value or determines the size of the grid."""
@@ -102,7 +118,7 @@ class KernelCall:
     ) -> Any:
         if array.role == "operand":
             found = operands[array.position]
-            return _NOWHERE if array.position in self._host and not isinstance(found, CardArray) else found
+            return _HOST_OPERAND if array.position in self._host and not isinstance(found, CardArray) else found
         return outputs[array.position] if array.role == "output" else library.empty(array.shape, array.dtype, device)
 
     def _prepare(
@@ -247,14 +263,14 @@ class ReadyCall:
 # Arrays of the host, copied to the card and back.
 
 
-class _Nowhere:
+class _HostOperand:
     """The address of an operand on the host, which no kernel reads from memory."""
 
     address = 0
     nbytes = 0
 
 
-_NOWHERE = _Nowhere()
+_HOST_OPERAND = _HostOperand()
 
 
 class HostMemory:

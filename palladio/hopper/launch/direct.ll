@@ -1,7 +1,25 @@
 ; `direct.py` says what this does, and puts addresses and fields in the places of the braces.
 define ptr @launch(ptr %self, ptr %arguments, i64 %count) {{
 start:
-  %record = call ptr inttoptr (i64 {PyLong_AsVoidPtr} to ptr)(ptr %self)
+  %first = call ptr inttoptr (i64 {PyLong_AsVoidPtr} to ptr)(ptr %self)
+  br label %next_record
+next_record:
+  %record = phi ptr [%first, %start], [%following, %taken]
+  %all_taken = icmp eq ptr %record, null
+  br i1 %all_taken, label %busy, label %look
+look:
+  %taken_field = getelementptr i64, ptr %record, i64 {taken}
+  %exchange = cmpxchg ptr %taken_field, i64 0, i64 1 acquire monotonic
+  %free = extractvalue {{ i64, i1 }} %exchange, 1
+  br i1 %free, label %found, label %taken
+taken:
+  %next_field = getelementptr i64, ptr %record, i64 {next}
+  %following = load ptr, ptr %next_field
+  br label %next_record
+busy:
+  %busy_result = call ptr inttoptr (i64 {PyLong_FromLong} to ptr)(i64 {busy})
+  ret ptr %busy_result
+found:
 {fields}
   %stream_object = load ptr, ptr %arguments
   %stream = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLong} to ptr)(ptr %stream_object)
@@ -11,9 +29,9 @@ start:
   %tuple = load ptr, ptr %tuple_place
   br label %next_array
 next_array:
-  %n = phi i64 [0, %start], [%n_after, %array]
+  %n = phi i64 [0, %found], [%n_after, %array]
   %more = icmp slt i64 %n, %arrays
-  br i1 %more, label %array, label %next_map
+  br i1 %more, label %array, label %read
 array:
   %object = call ptr inttoptr (i64 {PyTuple_GetItem} to ptr)(ptr %tuple, i64 %n)
   %value = call i64 inttoptr (i64 {PyLong_AsUnsignedLongLong} to ptr)(ptr %object)
@@ -21,8 +39,11 @@ array:
   store i64 %value, ptr %place
   %n_after = add i64 %n, 1
   br label %next_array
+read:
+  %thread = call ptr inttoptr (i64 {PyEval_SaveThread} to ptr)()
+  br label %next_map
 next_map:
-  %m = phi i64 [0, %next_array], [%m_after, %pointed]
+  %m = phi i64 [0, %read], [%m_after, %pointed]
   %more_maps = icmp slt i64 %m, %maps
   br i1 %more_maps, label %map, label %ready
 map:
@@ -55,6 +76,8 @@ ready:
   br label %done
 done:
   %status = phi i32 [%marked, %failed], [%launched, %ready]
+  store atomic i64 0, ptr %taken_field release, align 8
+  call void inttoptr (i64 {PyEval_RestoreThread} to ptr)(ptr %thread)
   %wide = sext i32 %status to i64
   %result = call ptr inttoptr (i64 {PyLong_FromLong} to ptr)(i64 %wide)
   ret ptr %result

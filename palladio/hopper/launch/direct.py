@@ -1,9 +1,12 @@
 """The launch of a kernel as machine code: a built-in function of Python that takes addresses and calls the driver.
 
 A call by ctypes takes as long as the driver itself, and so does the Python code before it. The function compares each
-address with that of the previous launch, replaces the addresses of tensor maps that differ, and calls the driver. It
-holds the GIL throughout, so that workers that launch one kernel do not mix their addresses; the driver has copied the
-parameters when it returns.
+address with that of the previous launch, replaces the addresses of tensor maps that differ, and calls the driver.
+
+It calls the driver without the GIL: where the queue of a stream is full, a launch waits for kernels before it, and
+those may wait for a callback in Python. So several workers may be in a launch of one kernel. Each takes a record of its
+own for the time of the launch, which holds everything that the driver reads; the driver has copied it when it returns.
+The first free record of a chain is taken; if there is none, the function returns `BUSY`, and the caller adds one.
 """
 
 from __future__ import annotations
@@ -20,16 +23,22 @@ Launch = Callable[[int, tuple[int, ...]], int]
 
 REPLACING = 1 << 16
 """Added to the status if `cuTensorMapReplaceAddress` is the function that failed."""
+BUSY = 1 << 17
+"""The status if all records are taken; nothing was launched."""
 
 _FASTCALL = 0x80  # METH_FASTCALL of CPython's methodobject.h
 _STREAM = 32
 """Byte offset of the stream in `CUlaunchConfig`: after seven 32-bit numbers, aligned to a pointer."""
 
-_FIELDS = ("config", "kernel", "parameters", "arrays", "maps", "addresses", "slots")
+_FIELDS = ("config", "kernel", "parameters", "arrays", "maps", "addresses", "slots", "taken", "next")
 """The fields of a record, 64 bits each. `addresses` points to those of the previous launch; a slot is a map, the number
-of its array, and its current address."""
+of its array, and its current address; `next` points to the next record of the chain."""
+_TAKEN, _NEXT = _FIELDS.index("taken"), _FIELDS.index("next")
 
-_PYTHON = ("PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLong", "PyTuple_GetItem", "PyLong_FromLong")
+_PYTHON = (
+    *("PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLong", "PyTuple_GetItem", "PyLong_FromLong"),
+    *("PyEval_SaveThread", "PyEval_RestoreThread"),
+)
 
 
 class _Definition(ctypes.Structure):
@@ -62,15 +71,16 @@ def _code(launch: int, replace: int) -> _Code | None:
 
     pointers = {"config", "kernel", "parameters", "addresses", "slots"}
     fields = []
-    for n, name in enumerate(_FIELDS):
+    for n, name in enumerate(_FIELDS[:_TAKEN]):
         fields.append(f"  %{name}_field = getelementptr i64, ptr %record, i64 {n}")
         fields.append(f"  %{name} = load {'ptr' if name in pointers else 'i64'}, ptr %{name}_field")
     python = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _PYTHON}
-    numbers = {"launch": launch, "replace": replace, "stream": _STREAM, "replacing": REPLACING}
+    functions = {"launch": launch, "replace": replace, **python}
+    numbers = {"stream": _STREAM, "replacing": REPLACING, "busy": BUSY, "taken": _TAKEN, "next": _NEXT}
     try:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        module = llvm.parse_assembly(_text().format(fields="\n".join(fields), **numbers, **python))
+        module = llvm.parse_assembly(_text().format(fields="\n".join(fields), **numbers, **functions))
         machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
         engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()
@@ -81,13 +91,14 @@ def _code(launch: int, replace: int) -> _Code | None:
 
 
 class Record:
-    """The memory of one kernel that the machine code reads and writes.
+    """The memory that the machine code and the driver read and write in one launch of a kernel.
 
     Args:
         config, kernel: the address of a `CUlaunchConfig`, and the handle of the kernel.
         maps: the address of each tensor map, the number of its array, and the array's address in the map.
         parameters: for each the address of its tensor map, or None for an array's address; and the array's number.
         arrays: the number of arrays.
+        owners: the objects that own the configuration and the maps.
     """
 
     def __init__(
@@ -97,7 +108,9 @@ class Record:
         maps: Sequence[tuple[int, int, int]],
         parameters: Sequence[tuple[int | None, int]],
         arrays: int,
+        owners: tuple[Any, ...],
     ) -> None:
+        self._owners = owners
         self._addresses = (ctypes.c_uint64 * max(1, arrays))()
         start = ctypes.addressof(self._addresses)
         self._parameters = (ctypes.c_uint64 * max(1, len(parameters)))(
@@ -105,17 +118,32 @@ class Record:
         )
         self._slots = (ctypes.c_uint64 * max(1, 3 * len(maps)))(*(value for each in maps for value in each))
         tables = ctypes.addressof(self._parameters), arrays, len(maps), start, ctypes.addressof(self._slots)
-        self._record = (ctypes.c_uint64 * len(_FIELDS))(config, kernel, *tables)
+        self._record = (ctypes.c_uint64 * len(_FIELDS))(config, kernel, *tables, 0, 0)
+        self.address = ctypes.addressof(self._record)
 
-    def function(self, launch: int, replace: int) -> Launch | None:
-        """The launch function, given the addresses of two driver functions; None if it cannot be compiled here.
+    def follow(self, before: Record) -> None:
+        """Become the next record of the chain; called with the GIL, with which the machine code reads the chain."""
+        before._record[_NEXT] = self.address
 
-        The record must outlive it.
-        """
-        code = _code(launch, replace)
-        if code is None:
-            return None
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        found: Launch = make(ctypes.addressof(code.definition), ctypes.addressof(self._record), None)
-        return found
+
+class DirectLaunch:
+    """The launch function of a kernel, and the chain of records that its launches take turns at using."""
+
+    def __init__(self, launch: Launch, first: Record) -> None:
+        self.launch = launch
+        self._records = [first]
+
+    def add(self, record: Record) -> None:
+        """Add a record at the end of the chain. One worker at a time may add one."""
+        record.follow(self._records[-1])
+        self._records.append(record)
+
+
+def direct_launch(first: Record, launch: int, replace: int) -> DirectLaunch | None:
+    """The launch of a kernel, given the addresses of two driver functions; None if it cannot be compiled here."""
+    code = _code(launch, replace)
+    if code is None:
+        return None
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return DirectLaunch(make(ctypes.addressof(code.definition), first.address, None), first)

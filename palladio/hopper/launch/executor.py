@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,11 @@ class OneKernel:
         """The fast path for arrays of these types; None for a kernel without one."""
         made = KeptCall(self.call, [(type.shape, type.dtype) for type in types])
         return made if made.usable else None
+
+    def of_fewer_rows(self, operands: Collection[int], rows: int) -> OneKernel | None:
+        """The program for operands and results with fewer rows; None if that takes other machine code."""
+        found = self.call.of_fewer_rows(operands, rows)
+        return None if found is None else OneKernel(found)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         """The values of the kernel's outputs."""
@@ -101,6 +106,11 @@ class OnCard:
         """The fast path for arrays of these types; None for a program without one."""
         call = self.only_call
         return None if call is None else OneKernel(call).kept(types)
+
+    def of_fewer_rows(self, operands: Collection[int], rows: int) -> OneKernel | None:
+        """The program for operands and results with fewer rows; None if it is not one kernel that is compiled so."""
+        call = self.only_call
+        return None if call is None else OneKernel(call).of_fewer_rows(operands, rows)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         """The values of the program's outputs."""

@@ -1,7 +1,8 @@
 """A kernel in the memory of a device, and its launch.
 
 The structures that the driver reads at a launch (configuration, parameters, encoded tensor maps) are built once, and
-machine code replaces the addresses that differ from the previous launch (`direct`). Each map is encoded once.
+machine code replaces the addresses that differ from the previous launch (`direct`), for as many launches at once as
+workers make. Each map is encoded once.
 
 A kernel with parameters by value, or with a grid known only at the call, is launched by ctypes, as is every kernel if
 machine code cannot be compiled: the structures are built for each stream and set of addresses, and are cached, since
@@ -21,7 +22,7 @@ from palladio.array.on_card import CardArray
 from palladio.base import knobs
 from palladio.base.errors import InternalError
 from palladio.hopper.compile import Cubin, compiled
-from palladio.hopper.launch.direct import REPLACING, Launch, Record
+from palladio.hopper.launch.direct import BUSY, REPLACING, DirectLaunch, Record, direct_launch
 from palladio.hopper.launch.driver import INVALID_CONTEXT, CardError, Device, Driver
 from palladio.hopper.launch.maps import MAP_ALIGNMENT, MAP_BYTES, encode
 from palladio.hopper.lowered import ArrayParameter, Lowered, MapParameter, ScalarParameter
@@ -48,24 +49,38 @@ class _Ready:
 class LoadedKernel:
     """A kernel, loaded for a device.
 
+    Args:
+        cubin: its machine code; None to compile it.
+        like: a loaded kernel with the same machine code, for arrays of other sizes.
+
     Raises:
         CardError: the driver cannot load it.
     """
 
-    def __init__(self, lowered: Lowered, driver: Driver, device: Device, cubin: Cubin | None = None) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        driver: Driver,
+        device: Device,
+        cubin: Cubin | None = None,
+        like: LoadedKernel | None = None,
+    ) -> None:
         self.lowered = lowered
         self.driver = driver
         self.device = device
-        self.code = (compiled(lowered) if cubin is None else cubin).code
+        self.code = like.code if like is not None else (compiled(lowered) if cubin is None else cubin).code
         self._ready: dict[Any, _Ready] = {}
         self._configs: dict[tuple[int, int], Any] = {}
         self._template: ctypes.Array[Any] | None = None
         self._one_device = driver.count == 1
         self._lock = threading.Lock()
         self._is_direct = not any(isinstance(each, ScalarParameter) for each in lowered.parameters)
-        self._direct: tuple[Launch, Any] | None = None
-        with driver.current(device):
-            self._library, self._kernel = self._load()
+        self._direct: DirectLaunch | None = None
+        if like is not None:
+            self._library, self._kernel = like._library, like._kernel
+        else:
+            with driver.current(device):
+                self._library, self._kernel = self._load()
         self._handle = int(self._kernel)
 
     def launch(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...] = (), blocks: int = 0) -> None:
@@ -86,16 +101,9 @@ class LoadedKernel:
         if direct is None:
             self._launch_prepared(stream, addresses, numbers, blocks)
         else:
-            status = INVALID_CONTEXT
-            if self._one_device:
-                status = direct[0](stream, addresses)
-            if status in (INVALID_CONTEXT, INVALID_CONTEXT + REPLACING):
-                with self.driver.current(self.device):
-                    status = direct[0](stream, addresses)
+            status = direct.launch(stream, addresses) if self._one_device else INVALID_CONTEXT
             if status:
-                replacing = status >= REPLACING
-                called = "cuTensorMapReplaceAddress" if replacing else "cuLaunchKernelEx"
-                self.driver.fail(status - REPLACING * replacing, called)
+                self._launch_again(status, direct, stream, addresses)
         self.driver.recent.append(self.lowered.name)
         if knobs.synchronous.get():
             self._wait(stream)
@@ -116,16 +124,44 @@ class LoadedKernel:
         if status:
             self.driver.fail(status, "cuLaunchKernelEx")
 
-    def _make_direct(self, addresses: tuple[int, ...]) -> tuple[Launch, Any] | None:
+    def _launch_again(self, status: int, direct: DirectLaunch, stream: int, addresses: tuple[int, ...]) -> None:
+        """Run the kernel after a status other than 0: with another record, or with the context, if that was missing."""
+        if status in (BUSY, INVALID_CONTEXT, INVALID_CONTEXT + REPLACING):
+            with self.driver.current(self.device):
+                status = direct.launch(stream, addresses)
+                while status == BUSY:
+                    record = self._record(addresses)
+                    with self._lock:
+                        direct.add(record)
+                    status = direct.launch(stream, addresses)
+        if status:
+            replacing = status >= REPLACING
+            called = "cuTensorMapReplaceAddress" if replacing else "cuLaunchKernelEx"
+            self.driver.fail(status - REPLACING * replacing, called)
+
+    def _make_direct(self, addresses: tuple[int, ...]) -> DirectLaunch | None:
         """The launch as machine code, and the memory that it reads; None if it cannot be compiled or used."""
         with self._lock:
             if self._direct is not None or not self._is_direct:
                 return self._direct
+        with self.driver.current(self.device):
+            record = self._record(addresses)
+        functions = [
+            ctypes.cast(each, ctypes.c_void_p).value for each in (self.driver.launch, self.driver.replace_address)
+        ]
+        found = direct_launch(record, *functions)
+        with self._lock:
+            self._is_direct = found is not None
+            if self._direct is None:
+                self._direct = found
+            return self._direct
+
+    def _record(self, addresses: tuple[int, ...]) -> Record:
+        """Memory for launches one at a time, with maps of arrays at these addresses. A context must be current."""
         parameters = self.lowered.parameters
         maps = [each for each in parameters if isinstance(each, MapParameter)]
         room, start = _aligned(MAP_BYTES * len(maps))
-        with self.driver.current(self.device):
-            self._write_maps(maps, addresses, start)
+        self._write_maps(maps, addresses, start)
         places = iter(range(start, start + MAP_BYTES * len(maps), MAP_BYTES))
         slots, pointers = [], []
         for each in parameters:
@@ -136,16 +172,7 @@ class LoadedKernel:
             elif isinstance(each, ArrayParameter):
                 pointers.append((None, each.array))
         config = self._new_config(0, self.lowered.grid)
-        record = Record(config.getPtr(), self._handle, slots, pointers, len(self.lowered.arrays))
-        functions = [
-            ctypes.cast(each, ctypes.c_void_p).value for each in (self.driver.launch, self.driver.replace_address)
-        ]
-        found = record.function(*functions)
-        with self._lock:
-            self._is_direct = found is not None
-            if found is not None and self._direct is None:
-                self._direct = found, (room, config, record)
-            return self._direct
+        return Record(config.getPtr(), self._handle, slots, pointers, len(self.lowered.arrays), (room, config))
 
     def number(self, value: Any, stream: int) -> Any:
         """The value of an operand on the host; an array of the device is copied, which waits for the stream."""

@@ -32,12 +32,12 @@ VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Demand:
-    """A demanded layout, its origin and location; `asked` if the kernel requests it, rather than the hardware."""
+    """A demanded layout, its origin and location; `requested` if the kernel requests it, rather than the hardware."""
 
     layout: Layout
-    who: str
+    origin: str
     location: Location | None
-    asked: bool = False
+    requested: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class Layouts:
                 self.visit(inner)
             for one, other in _joined(eqn):
                 self.join(one, other)
-            say = _SAY.get(eqn.op.name)
-            if say is not None:
-                say(self, eqn)
+            constrain = _CONSTRAINTS.get(eqn.op.name)
+            if constrain is not None:
+                constrain(self, eqn)
             elif not eqn.op.control and not eqn.op.index_start:
                 self.alike(eqn)
 
@@ -103,11 +103,11 @@ class Layouts:
             self.arrays.append(var)
 
     def alike(self, eqn: Eqn) -> None:
-        """Join the outputs and inputs of an elementwise operation."""
+        """Join the outputs and inputs of an operation whose threads compute the same elements of each."""
         outputs = [var for var in eqn.outputs if _is_array(var)]
-        for atom in eqn.inputs:
-            if outputs and _is_array(atom) and atom.type.shape == outputs[0].type.shape:
-                self.join(outputs[0], atom)
+        for first in outputs[:1]:
+            for other in (*outputs[1:], *eqn.inputs):
+                self.join(first, other)
 
     def join(self, one: Atom, other: Atom) -> None:
         """Require one layout for two arrays."""
@@ -129,11 +129,13 @@ class Layouts:
             var = self.same[var]
         return var
 
-    def demand(self, var: Atom, layout: Layout, who: str, location: Location | None, asked: bool = False) -> bool:
+    def demand(
+        self, var: Atom, layout: Layout, origin: str, location: Location | None, requested: bool = False
+    ) -> bool:
         """Give an array a layout, unless it has one; returns True if it is new."""
         if not _is_array(var):
             return False
-        root, demand = self.find(var), Demand(layout, who, location, asked)
+        root, demand = self.find(var), Demand(layout, origin, location, requested)
         if root in self.demands:
             _require_same(self.demands[root], demand)
             return False
@@ -163,7 +165,7 @@ class Layouts:
 
     def pass_on(self, var: Var, layout: Layout | None, cause: Demand) -> bool:
         """Demand a layout that follows from another one; returns True if it is new."""
-        return layout is not None and self.demand(var, layout, cause.who, cause.location)
+        return layout is not None and self.demand(var, layout, cause.origin, cause.location)
 
 
 def _require_same(one: Demand, other: Demand) -> None:
@@ -172,12 +174,12 @@ def _require_same(one: Demand, other: Demand) -> None:
     Raises:
         PalladioValueError: with both locations.
     """
-    if one.asked and other.asked and not one.layout.same(other.layout):
+    if one.requested and other.requested and not one.layout.same(other.layout):
         raise PalladioValueError(
             "values that are combined element by element, or carried by a loop, have one layout",
             argument="layout_cast",
-            expected=one.who,
-            got=other.who,
+            expected=one.origin,
+            got=other.origin,
             hint="cast one of them to the layout of the other; without a cast, Palladio converts by itself",
             location=other.location,
             other=one.location,
@@ -330,15 +332,15 @@ def reshaped(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
 def _cast(layouts: Layouts, eqn: Eqn) -> None:
     (x,), (out,) = eqn.inputs, eqn.outputs
     if _is_array(out):
-        wanted = asked(eqn.layout, out.type)
+        wanted = requested(eqn.layout, out.type)
         if wanted is not None:
-            layouts.demand(out, wanted, str(eqn.layout), eqn.location, asked=True)
+            layouts.demand(out, wanted, str(eqn.layout), eqn.location, requested=True)
         layouts.demand(
             x, layouts.demands[layouts.find(out)].layout if wanted else plain(x.type), "its cast", eqn.location
         )
 
 
-def asked(layout: RegisterLayout, type: ArrayType) -> Layout | None:
+def requested(layout: RegisterLayout, type: ArrayType) -> Layout | None:
     """The layout that a kernel requests; None if any layout serves."""
     name, reduced = layout.name, layout.reduced
     if name == "WG_SPLAT":
@@ -364,7 +366,7 @@ def _nothing(layouts: Layouts, eqn: Eqn) -> None:
     """An operation without constraints between the layouts of its arrays."""
 
 
-_SAY: dict[str, Callable[[Layouts, Eqn], None]] = {
+_CONSTRAINTS: dict[str, Callable[[Layouts, Eqn], None]] = {
     "accumulator_load": _accumulator,
     "accumulator_store": _accumulator_store,
     "wgmma": _wgmma,
@@ -395,5 +397,5 @@ def _accumulated(layouts: Layouts, eqn: Eqn) -> None:
     layouts.join(eqn.outputs[0], eqn.acc)
 
 
-_SAY["dot_accumulate"] = _accumulated
-_SAY |= dict.fromkeys(("load_masked", "store_masked", "store_rows", "swap", "accumulate", "atomic"), _masked)
+_CONSTRAINTS["dot_accumulate"] = _accumulated
+_CONSTRAINTS |= dict.fromkeys(("load_masked", "store_masked", "store_rows", "swap", "accumulate", "atomic"), _masked)

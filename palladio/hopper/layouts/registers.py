@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from palladio.hopper.layouts.integers import Index
+
 THREADS = 128
 LANES = 32
 
@@ -65,10 +67,10 @@ class Layout:
         mine = self.shape, _plain(self.threads), _plain(self.registers)
         return mine == (other.shape, _plain(other.threads), _plain(other.registers))
 
-    def coordinate(self, axis: int, register: str, thread: str) -> str:
-        """The index along an axis of the element in a register of a thread, as a C expression of their numbers."""
+    def coordinate(self, axis: int, register: str, thread: str) -> Index:
+        """The index along an axis of the element in a register of a thread, from C expressions of their numbers."""
         terms = [*_terms(self.registers, axis, register), *_terms(self.threads, axis, thread)]
-        return " + ".join(terms) or "0"
+        return " + ".join(terms) or 0
 
     def reach(self, axis: int) -> int:
         """One more than the greatest index of a register along an axis, in the shape or beyond."""

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from palladio.hopper.layouts.integers import Index, added, times
+
 SWIZZLES = (128, 64, 32)
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """The code of a swizzle in a matrix descriptor (PTX ISA, "Matrix Descriptor Format")."""
@@ -70,14 +72,14 @@ class SharedLayout:
         """Bytes from one block of columns to the next."""
         return self.swizzle * self.shape[-2] if self.swizzle else 0
 
-    def offset(self, place: Sequence[str]) -> str:
-        """The byte offset of an element before the swizzle, as a C expression of its indices."""
-        terms = []
+    def offset(self, place: Sequence[Index]) -> Index:
+        """The byte offset of an element before the swizzle, from its indices."""
+        terms: list[Index] = []
         for axis, (index, stride) in enumerate(zip(place, self.strides, strict=True)):
             if axis == len(self.shape) - 1 and self.swizzle and self.shape[-1] > self.span:
-                if index.isdecimal():
-                    block, within = divmod(int(index), self.span)
-                    terms.append(str(block * self.block_bytes + within * stride))
+                if isinstance(index, int):
+                    block, within = divmod(index, self.span)
+                    terms.append(block * self.block_bytes + within * stride)
                     continue
                 terms.append(times(f"({index}) / {self.span}", self.block_bytes))
                 terms.append(times(f"({index}) % {self.span}", stride))
@@ -151,32 +153,3 @@ class SharedOperand:
         if self.transposed:
             return depth * layout.swizzle
         return depth // layout.span * layout.block_bytes + depth % layout.span * layout.itemsize
-
-
-def times(text: str, factor: int) -> str:
-    """A product as a C expression."""
-    if text == "0" or factor == 0:
-        return "0"
-    if text.isdecimal():
-        return str(int(text) * factor)
-    if factor == 1:
-        return text
-    closed = text.replace("_", "").isalnum() or (text.startswith("(") and closes_last(text))
-    return f"{text if closed else f'({text})'} * {factor}"
-
-
-def closes_last(text: str) -> bool:
-    """True if the last character of a C expression closes its first bracket."""
-    depth = 0
-    for n, sign in enumerate(text):
-        depth += (sign == "(") - (sign == ")")
-        if depth == 0:
-            return n == len(text) - 1
-    return False
-
-
-def added(*terms: str) -> str:
-    """A sum as a C expression."""
-    constant = sum(int(term) for term in terms if term.isdecimal())
-    rest = [term for term in terms if not term.isdecimal()]
-    return " + ".join([*rest, *([str(constant)] if constant or not rest else [])])

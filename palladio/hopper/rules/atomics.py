@@ -10,8 +10,9 @@ from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import literal, memory_type, narrow
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Semaphores, Shared
+from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import registers_of_each
-from palladio.hopper.layouts.shared import added, swizzled_text, times
+from palladio.hopper.layouts.shared import swizzled_text
 from palladio.hopper.rules.memory import Access, access
 from palladio.ir.core import Atom, Eqn, Var
 from palladio.lower.refused import Refused
@@ -76,16 +77,16 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Se
                 address = found.address(index)
             scope.w.line(f"{old.name}[r] = {express(found, kind, address, *texts)};")
     scope.sites.written.add(found.where.root)
-    return [_heard(scope, old, out)] if out in scope.used else [old]
+    return [_broadcast_old(scope, old, out)] if out in scope.used else [old]
 
 
-def _heard(scope: Scope, old: Registers, out: Var) -> Entry:
+def _broadcast_old(scope: Scope, old: Registers, out: Var) -> Entry:
     """The old values, in the output's layout in all threads."""
     if out.type.shape:
         return exchange.through_shared(scope, old, scope.layout(out))
     base = exchange.put(scope, old, old.layout)
     scope.sites.read.add(EXCHANGE)
-    return scope.number(out, exchange.get(scope, base, "0", old.dtype))
+    return scope.number(out, exchange.get(scope, base, 0, old.dtype))
 
 
 def _atomic(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -100,7 +101,7 @@ def _atomic(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if dtypes.is_float(eqn.outputs[0].type.dtype):
-        raise Refused("a float is compared by its bits on Hopper, which is not what atomic_cas says")
+        raise Refused("atomic_cas of floats is not compiled for Hopper, whose atomics compare bits")
 
     def express(found: Access, kind: str, address: str, expected: str, value: str) -> str:
         arguments = f"({kind})({expected}), ({kind})({value})"
@@ -112,16 +113,16 @@ def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 # Semaphores: one thread of the warpgroup signals and waits.
 
 
-def _semaphore(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> str:
-    """The address of one semaphore, as a C expression."""
+def _semaphore(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> Index:
+    """The address of one semaphore."""
     found = scope.entry(root)
     if not isinstance(found, Semaphores):
-        raise Refused("a semaphore that is none of the kernel's own is not compiled for Hopper")
+        raise Refused("a semaphore from outside of the kernel is not compiled for Hopper")
     chosen = scope.view(found.type, stack, indices)
     if chosen.peer:
         raise Refused("a semaphore of another block is not compiled for Hopper yet")
     strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
-    return added(found.name, *(times(start.text, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
+    return added(found.name, *(times(start.at, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
 
 
 def _signal(scope: Scope, eqn: Eqn) -> None:

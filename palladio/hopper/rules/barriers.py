@@ -9,7 +9,7 @@ from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS
 from palladio.hopper.emit.values import Barriers, Entry, NamedBarriers
-from palladio.hopper.layouts.shared import added, times
+from palladio.hopper.layouts.integers import Index, added, bracketed, times
 from palladio.ir.core import Atom, Eqn
 from palladio.lower.refused import Refused
 from palladio.types import dtypes
@@ -18,37 +18,31 @@ from palladio.types.transforms import Transform
 
 def slot(
     scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom], remote: bool = False
-) -> tuple[Barriers, str]:
-    """The barriers, and the selected one's number, as a C expression."""
+) -> tuple[Barriers, Index]:
+    """The barriers, and the number of the selected one."""
     found = scope.entry(root)
     if not isinstance(found, Barriers):
-        raise Refused("a barrier that is none of the block's own is not compiled for Hopper")
+        raise Refused("a barrier from outside of the block is not compiled for Hopper")
     chosen = scope.view(found.type, stack, indices)
     if chosen.peer and not remote:
         raise Refused("a thread waits at the barriers of its own block only")
     strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
-    return found, added(*(times(start.text, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
+    return found, added(*(times(start.at, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
 
 
-def address(barriers: Barriers, number: str) -> str:
-    """The address of a barrier, as a C expression."""
+def address(barriers: Barriers, number: Index) -> Index:
+    """The address of a barrier."""
     return added(barriers.base, times(number, 8))
 
 
-def _plain(text: str) -> bool:
-    return text.isidentifier() or text.isdecimal()
-
-
-def _phase(barriers: Barriers, number: str) -> str:
-    if number == "0":
+def _phase(barriers: Barriers, number: Index) -> str:
+    if number == 0:
         return f"{barriers.phases} & 1"
-    return f"{barriers.phases} >> {number} & 1" if _plain(number) else f"{barriers.phases} >> ({number}) & 1"
+    return f"{barriers.phases} >> {bracketed(number)} & 1"
 
 
-def _bit(number: str) -> str:
-    if number.isdecimal():
-        return hex(1 << int(number))
-    return f"1u << {number}" if _plain(number) else f"1u << ({number})"
+def _bit(number: Index) -> str:
+    return hex(1 << number) if isinstance(number, int) else f"1u << {bracketed(number)}"
 
 
 def _wait(scope: Scope, eqn: Eqn) -> None:
@@ -68,8 +62,8 @@ def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
     scope.note_wait(barriers.root)
-    ask = "try_wait_cluster" if barriers.clustered else "test"
-    seen = f"pal::{ask}({address(barriers, number)}, {_phase(barriers, number)})"
+    test = "try_wait_cluster" if barriers.clustered else "test"
+    seen = f"pal::{test}({address(barriers, number)}, {_phase(barriers, number)})"
     come = scope.w.fresh("come")
     scope.w.line(f"const bool {come} = {scope.agreed(seen)};")
     scope.w.line(f"if ({come}) {barriers.phases} ^= {_bit(number)};")
@@ -84,9 +78,9 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
         _arrive_named(scope, eqn)
         return
     barriers, number = slot(scope, root, eqn.transforms, indices, remote=True)
-    text = scope.text(predicate)
+    condition = scope.condition(predicate)
     where = address(barriers, number)
-    tests = [] if text == "true" else [text]
+    tests = [] if condition is None else [condition]
     w = scope.w
     w.line("pal::sync_warp();")
     if barriers.cluster_axes:
@@ -105,7 +99,7 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
     w.line(f"if ({test}) {call};")
 
 
-def arrive_at(scope: Scope, barriers: Barriers, where: str, rank: str, tests: Sequence[str] = ()) -> None:
+def arrive_at(scope: Scope, barriers: Barriers, where: Index, rank: Index, tests: Sequence[str] = ()) -> None:
     """Each warp arrives at the barrier of another block of the cluster; a single warp, in place of all four."""
     lanes = WARPS if scope.one_warp else 1
     test = " && ".join([f"lane < {lanes}", *tests])
@@ -134,14 +128,14 @@ def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:
     return count, f"({text})"
 
 
-def _named(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> tuple[str, int]:
+def _named(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> tuple[Index, int]:
     found = scope.entry(root)
     if not isinstance(found, NamedBarriers):
         raise Refused("threads wait in one step at named barriers only")
     chosen = scope.view(found.type, stack, indices)
     strides = [math.prod(found.type.shape[n + 1 :]) for n in range(found.type.ndim)]
-    number = added(*(times(start.text, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
-    return added(str(found.first), number), found.threads
+    number = added(*(times(start.at, stride) for start, stride in zip(chosen.starts, strides, strict=True)))
+    return added(found.first, number), found.threads
 
 
 def _sync(scope: Scope, eqn: Eqn) -> None:
@@ -153,8 +147,8 @@ def _sync(scope: Scope, eqn: Eqn) -> None:
 def _arrive_named(scope: Scope, eqn: Eqn) -> None:
     root, predicate, *indices = eqn.inputs
     number, threads = _named(scope, root, eqn.transforms, indices)
-    text = scope.text(predicate)
-    test = "" if text == "true" else f"if ({text}) "
+    condition = scope.condition(predicate)
+    test = "" if condition is None else f"if ({condition}) "
     scope.w.line(f"{test}pal::arrive_named({number}, {threads});")
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scope import Scope
 from palladio.hopper.emit.views import CAST_VALUES, STARTS, Along, Start, limits
+from palladio.hopper.layouts.integers import Index, added, bracketed, times
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.layouts.shared import added, closes_last, times
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom
 from palladio.lower.refused import Refused
@@ -21,8 +21,11 @@ from palladio.types.transforms import Peer, Transform
 from palladio.types.types import ArrayType, Shape
 from palladio.types.views import Coordinate, View, row_major
 
-Place = Callable[[Sequence[str]], list[str]]
-"""A map of indices in a selection to indices in its base, as C expressions."""
+Place = Callable[[Sequence[Index]], list[Index]]
+"""A map of indices in a selection to indices in its base."""
+
+Tests = Callable[[Sequence[Index]], list[str]]
+"""Conditions on the indices in a selection, as C expressions."""
 
 Gather = Callable[[Atom, Sequence[int], Place], str]
 """`(array of indices, its axes in a selection, map to that selection) -> the index for an element, a C expression`."""
@@ -44,13 +47,13 @@ class Chain:
     sizes: Shape
     dtype: DType
     back: Place
-    tests: Place = lambda index: []
+    tests: Tests = lambda index: []
     axes: tuple[Along, ...] = ()
     starts: tuple[Start, ...] = ()
     peer: tuple[tuple[str, Start], ...] = field(default=())
 
-    def place(self, indices: Sequence[str]) -> list[str]:
-        """The indices in the buffer of an element of the selection, as C expressions."""
+    def place(self, indices: Sequence[Index]) -> list[Index]:
+        """The indices in the buffer of an element of the selection."""
         return self.back(indices)
 
 
@@ -76,7 +79,7 @@ def chain(
     if any(isinstance(transform, Peer) for transform in stack):
         raise Refused("the shared memory of another block is not compiled for Hopper yet")
     back: Place = list
-    tests: list[Place] = []
+    tests: list[Tests] = []
     for n, view in reversed(list(enumerate(found))):
         before = found[n - 1].sizes if n else whole.shape
         back, inside = _step(scope, view, before, indices, gather, back)
@@ -97,7 +100,7 @@ def _step(
     indices: Sequence[Atom],
     gather: Gather,
     selected: Place,
-) -> tuple[Place, Place]:
+) -> tuple[Place, Tests]:
     """The map from indices in the last view's selection to indices in this view's base; and the guards of this view.
 
     Args:
@@ -115,26 +118,26 @@ def _step(
     def first(row: Coordinate) -> Start:
         return row.first(STARTS, Start.of(row.start), lambda operand: Start(operands[operand], 1))
 
-    def back(index: Sequence[str]) -> list[str]:
-        own, found = selected(index), []
+    def back(index: Sequence[Index]) -> list[Index]:
+        own: list[Index] = selected(index)
+        found: list[Index] = []
         for row in view.coordinates:
-            text = added(first(row).text, *map(times, own, row.strides))
-            closed = text.isdecimal() or text.isidentifier() or (text.startswith("(") and closes_last(text))
-            found.append(text if closed else f"({text})")
+            at = added(first(row).at, *map(times, own, row.strides))
+            found.append(at if isinstance(at, int) else bracketed(at))
         return found if view.base.shape == before else _unflattened(_flat(found, view.base.shape), before)
 
-    def tests(index: Sequence[str]) -> list[str]:
+    def tests(index: Sequence[Index]) -> list[str]:
         own = selected(index)
         return [limit.test(own) for limit in limits(view.guards, first)]
 
     return back, tests
 
 
-def _flat(index: Sequence[str], shape: Shape) -> str:
+def _flat(index: Sequence[Index], shape: Shape) -> str:
     return f"({added(*map(times, index, row_major(shape)))})"
 
 
-def _unflattened(flat: str, shape: Shape) -> list[str]:
+def _unflattened(flat: str, shape: Shape) -> list[Index]:
     strides = row_major(shape)
     return [f"({flat} / {stride} % {extent})" for stride, extent in zip(strides, shape, strict=True)]
 
@@ -147,7 +150,7 @@ def in_layout(scope: Scope, layout: Layout | None) -> Gather:
             raise Refused("an array of indices into a reference is not compiled for Hopper here")
         x, own = held(scope, atom)
 
-        def origin(index: Sequence[str]) -> list[str]:
+        def origin(index: Sequence[Index]) -> list[Index]:
             return own_place(selected(index), axes, own.shape)
 
         names = [f"i{axis}" for axis in range(len(layout.shape))]
@@ -159,6 +162,6 @@ def in_layout(scope: Scope, layout: Layout | None) -> Gather:
     return gather
 
 
-def own_place(place: Sequence[str], axes: Sequence[int], shape: Shape) -> list[str]:
+def own_place(place: Sequence[Index], axes: Sequence[int], shape: Shape) -> list[Index]:
     """The position in an array of indices, which is along some axes of a selection, for an element of the selection."""
-    return ["0" if extent == 1 else place[axis] for axis, extent in zip(axes, shape, strict=True)]
+    return [0 if extent == 1 else place[axis] for axis, extent in zip(axes, shape, strict=True)]

@@ -200,9 +200,15 @@ def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return outputs
 
 
-def allocated(scope: Scope, var: Var) -> Entry:
-    """The allocation of a shared reference, or of an accumulator, which is private to each thread."""
-    return _accumulator(scope, var) if var.type.space is ACC else scope.place(var)
+def allocated(scope: Scope, var: Var, of_block: bool = False) -> Entry:
+    """The allocation of a reference that a block's threads share, or of an accumulator, which each thread has.
+
+    Args:
+        of_block: other blocks do not share it.
+    """
+    if var.type.space is ACC:
+        return _accumulator(scope, var)
+    return scope.place_of_block(var) if of_block else scope.place(var)
 
 
 def _is_replaced_first(body: Program, acc: Var) -> bool:
@@ -238,7 +244,7 @@ def _collective_scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     count = len(eqn.inputs)
     scope.bind(body.inputs[:count], eqn.inputs)
     for var in body.inputs[count:]:
-        scope.env[var] = allocated(scope, var)
+        scope.env[var] = allocated(scope, var, of_block=True)
     scope.run(body)
     return [scope.entry(atom) for atom in body.outputs]
 

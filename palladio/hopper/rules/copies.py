@@ -17,7 +17,8 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.uses import WARPS, is_of_rows
 from palladio.hopper.emit.values import Barriers, Global, Shared, Sites
 from palladio.hopper.emit.views import INFINITE, Limit, Part, whole
-from palladio.hopper.layouts.shared import SharedLayout, added, swizzled_text, times
+from palladio.hopper.layouts.integers import Index, added, times
+from palladio.hopper.layouts.shared import SharedLayout, swizzled_text
 from palladio.hopper.lowered import MapSpec
 from palladio.hopper.rules.barriers import address, slot
 from palladio.hopper.rules.memory import outside
@@ -71,7 +72,7 @@ class Copy:
     part: Part
     buffer: Shared
     inner: Part
-    start: str
+    start: Index
     outer_limits: tuple[Limit, ...] = ()
     inner_limits: tuple[Limit, ...] = ()
     rows: Rows | None = None
@@ -80,10 +81,13 @@ class Copy:
         """The limits that the copy meets or fails as a whole."""
         return [each for each in limits if not each.reach(self.inner.sizes)]
 
-    def tested(self, limits: Iterable[Limit], *others: str) -> str:
-        """True if all elements are inside these limits and the other tests hold, as a C expression."""
+    def tested(self, limits: Iterable[Limit], *others: str | None) -> str | None:
+        """True if all elements are inside these limits and the other tests hold, as a C expression.
+
+        None stands for a test that always holds.
+        """
         tests = [*others, *(each.test_all(self.inner.sizes) for each in limits)]
-        return " && ".join(dict.fromkeys(test for test in tests if test != "true")) or "true"
+        return " && ".join(dict.fromkeys(test for test in tests if test is not None)) or None
 
 
 def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[object]) -> Copy:
@@ -114,9 +118,9 @@ def _limits(
     return tuple(limit for view in kept for limit in scope.limits(view, indices))  # type: ignore[arg-type]
 
 
-def start_of(layout: SharedLayout, inner: Part) -> str:
-    """The byte offset of a view before the swizzle, as a C expression."""
-    return layout.offset([start.text for start in inner.starts])
+def start_of(layout: SharedLayout, inner: Part) -> Index:
+    """The byte offset of a view before the swizzle."""
+    return layout.offset([start.at for start in inner.starts])
 
 
 def boxes(copy: Copy) -> list[Box]:
@@ -148,7 +152,7 @@ def boxes(copy: Copy) -> list[Box]:
 def _uneven(inner: Part, layout: SharedLayout) -> bool:
     """True if the part of a plain buffer may not be aligned to 128 bytes."""
     return any(
-        math.gcd(start.factor, INFINITE) * stride % LINE and start.text != "0"
+        math.gcd(start.factor, INFINITE) * stride % LINE and start.at != 0
         for start, stride in zip(inner.starts, layout.strides, strict=True)
     )
 
@@ -211,54 +215,54 @@ def spec(copy: Copy, shape: tuple[int, ...]) -> MapSpec:
     return MapSpec(copy.array.number, copy.array.type.dtype, dims, strides, shape, copy.buffer.layout.swizzle)
 
 
-def coordinates(copy: Copy, box: Box, more: Sequence[str] = ()) -> str:
-    """The start of a box, as arguments: the innermost axis first."""
+def coordinates(copy: Copy, box: Box, more: Sequence[Index] | None = None) -> str:
+    """The start of a box, as arguments: the innermost axis first; `more` is added along each axis of the array."""
+    extra = more or [0] * len(box.corner)
     places = [
-        added(start.text, str(at), *([extra] if (extra := dict(enumerate(more)).get(axis)) else []))
-        for axis, (start, at) in enumerate(zip(copy.part.starts, box.corner, strict=True))
+        added(start.at, at, further) for start, at, further in zip(copy.part.starts, box.corner, extra, strict=True)
     ]
-    return ", ".join(reversed(places))
+    return ", ".join(map(str, reversed(places)))
 
 
-def _predicated(text: str, lines: Sequence[str], otherwise: str = "") -> list[str]:
-    if text == "true":
+def _predicated(condition: str | None, lines: Sequence[str], otherwise: str = "") -> list[str]:
+    if condition is None:
         return list(lines)
     last = ["} else {", f"  {otherwise}", "}"] if otherwise else ["}"]
-    return [f"if ({text}) {{", *(f"  {line}" for line in lines), *last]
+    return [f"if ({condition}) {{", *(f"  {line}" for line in lines), *last]
 
 
 def _load(scope: Scope, eqn: Eqn) -> None:
     _, _, barrier, predicate, *indices = eqn.inputs
     copy = sides(scope, eqn, 0, 1, indices)
     barriers, number = slot(scope, barrier, eqn.transforms[2], indices)
-    text = scope.text(predicate)
+    condition = scope.condition(predicate)
     scope.before_write(copy.buffer.root)
     if not scope.one_warp:
         # A copy that completes before all warps have observed the last phase would hide that phase from them.
         scope.before_write(barriers.root)
     if copy.rows is not None:
-        _load_rows(scope, copy, copy.rows, barriers, number, text)
+        _load_rows(scope, copy, copy.rows, barriers, number, condition)
         return
     try:
         found = boxes(copy)
     except Refused:
-        _load_by_threads(scope, copy, barriers, number, text)
+        _load_by_threads(scope, copy, barriers, number, condition)
         return
     missed = copy.all_or_none(copy.inner_limits)  # if one fails, nothing is written
-    text = copy.tested(missed, text)
+    condition = copy.tested(missed, condition)
     partial = [each for each in (*copy.outer_limits, *copy.inner_limits) if each not in missed]
     if not partial:
-        _load_boxes(scope, copy, found, barriers, number, text, eqn.collective)
+        _load_boxes(scope, copy, found, barriers, number, condition, eqn.collective)
         return
     with _either(scope, copy.tested(partial)) as branch:
         with branch():
-            _load_boxes(scope, copy, found, barriers, number, text, ())
+            _load_boxes(scope, copy, found, barriers, number, condition, ())
         with branch():
-            _load_by_threads(scope, copy, barriers, number, text)
+            _load_by_threads(scope, copy, barriers, number, condition)
 
 
 @contextmanager
-def _either(scope: Scope, inside: str) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+def _either(scope: Scope, inside: str | None) -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """Two branches: TMA's, if all elements are inside, and the threads'; neither counts as a synchronisation."""
     heads = iter((f"if ({inside})", "else"))
     read, written = set(scope.sites.read), set(scope.sites.written)
@@ -271,8 +275,8 @@ def _load_boxes(
     copy: Copy,
     found: Sequence[Box],
     barriers: Barriers,
-    number: str,
-    text: str,
+    number: Index,
+    condition: str | None,
     collective: Sequence[str],
 ) -> None:
     """Load boxes by TMA; blocks along `collective` axes of the cluster share them."""
@@ -285,10 +289,10 @@ def _load_boxes(
     else:
         for box in found:
             name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
-            target = added(copy.buffer.base, copy.start, str(box.offset))
+            target = added(copy.buffer.base, copy.start, box.offset)
             lines.append(f"pal::tma_load(&{name}, {target}, {where}, {coordinates(copy, box)});")
     # A copy whose predicate is false still arrives, without bytes.
-    scope.w.elect(*first, *_predicated(text, lines, f"pal::arrive({where});"))
+    scope.w.elect(*first, *_predicated(condition, lines, f"pal::arrive({where});"))
 
 
 def _rows_axis(box: Box) -> int | None:
@@ -304,7 +308,7 @@ def _divides(scope: Scope, found: Sequence[Box], axes: Sequence[str]) -> bool:
     return all(each % (8 * count) == 0 for each in rows)
 
 
-def _shared_loads(scope: Scope, copy: Copy, found: Sequence[Box], where: str, axes: Sequence[str]) -> list[str]:
+def _shared_loads(scope: Scope, copy: Copy, found: Sequence[Box], where: Index, axes: Sequence[str]) -> list[str]:
     """Multicast loads: each block along the cluster axes loads a part for all of them."""
     sizes = scope.kernel.axis("cluster")
     names = list(sizes)
@@ -326,13 +330,14 @@ def _shared_loads(scope: Scope, copy: Copy, found: Sequence[Box], where: str, ax
     layout = copy.buffer.layout
     lines = []
     for box in found:
-        shape, extra, rows_axis = box.shape, [""] * len(box.shape), _rows_axis(box) or 0
+        shape, rows_axis = box.shape, _rows_axis(box) or 0
+        extra: list[Index] = [0] * len(box.shape)
         rows = shape[rows_axis] // count
         shape = (*shape[:rows_axis], rows, *shape[rows_axis + 1 :])
-        extra[rows_axis] = times(part if part.isidentifier() else f"{part}", rows)
+        extra[rows_axis] = times(part, rows)
         shift = times(part, rows * layout.strides[-2])
         name = scope.kernel.map(spec(copy, shape), copy.array.name)
-        target = added(copy.buffer.base, copy.start, str(box.offset), shift)
+        target = added(copy.buffer.base, copy.start, box.offset, shift)
         lines.append(f"pal::tma_load_multicast(&{name}, {target}, {where}, {blocks}, {coordinates(copy, box, extra)});")
     return lines
 
@@ -346,7 +351,7 @@ def _ranks(axes: Sequence[tuple[int, int]]) -> list[int]:
 
 def _store(scope: Scope, eqn: Eqn) -> None:
     copy = sides(scope, eqn, 1, 0, eqn.indices)
-    text = scope.text(eqn.predicate)
+    condition = scope.condition(eqn.predicate)
     scope.before_read(copy.buffer.root)
     reduction = eqn.reduction
     try:
@@ -354,14 +359,14 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     except Refused:
         if reduction is not None:
             raise
-        _store_by_threads(scope, copy, text)
+        _store_by_threads(scope, copy, condition)
         return
     limits = (*copy.outer_limits, *copy.inner_limits)
     missed = copy.all_or_none(limits)
-    text = copy.tested(missed, text)
+    condition = copy.tested(missed, condition)
     partial = [each for each in limits if each not in missed]
     if not partial:
-        _store_boxes(scope, copy, found, text, reduction)
+        _store_boxes(scope, copy, found, condition, reduction)
         return
     if reduction is not None:
         raise Refused(
@@ -370,20 +375,20 @@ def _store(scope: Scope, eqn: Eqn) -> None:
         )
     with _either(scope, copy.tested(partial)) as branch:
         with branch():
-            _store_boxes(scope, copy, found, text, None)
+            _store_boxes(scope, copy, found, condition, None)
         with branch():
-            _store_by_threads(scope, copy, text)
+            _store_by_threads(scope, copy, condition)
 
 
-def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], text: str, reduction: str | None) -> None:
+def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], condition: str | None, reduction: str | None) -> None:
     """Store or reduce boxes by TMA."""
     lines = []
     for box in found:
         name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
-        source = added(copy.buffer.base, copy.start, str(box.offset))
+        source = added(copy.buffer.base, copy.start, box.offset)
         call = "tma_store" if reduction is None else f"tma_reduce<pal::{reduction.upper()}>"
         lines.append(f"pal::{call}(&{name}, {source}, {coordinates(copy, box)});")
-    scope.w.elect(*_predicated(text, lines))
+    scope.w.elect(*_predicated(condition, lines))
 
 
 # Copies by the threads of the warpgroup.
@@ -415,7 +420,7 @@ def _piece(copy: Copy) -> int:
     return max(width, 1)
 
 
-def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str], piece: int = 1) -> None:
+def _each(scope: Scope, copy: Copy, condition: str | None, body: Sequence[str], piece: int = 1) -> None:
     """Write a loop over the pieces of a copy: `place` is the offset in the array, `byte` the address in the buffer."""
     sizes, w = list(copy.inner.sizes), scope.w
     if piece > 1:
@@ -433,9 +438,9 @@ def _each(scope: Scope, copy: Copy, text: str, body: Sequence[str], piece: int =
     inside = [f"{at} >= 0 && {at} < {extent}" for at, extent in zip(_named("at", len(outer)), copy.part.shape)]
     inside += [limit.test(_parenthesised(index)) for limit in copy.outer_limits]
     dims = copy.part.shape
-    place = added(*(times(f"(i64)at{n}", math.prod(dims[n + 1 :])) for n in range(len(dims)))) or "0"
+    place = added(*(times(f"(i64)at{n}", math.prod(dims[n + 1 :])) for n in range(len(dims))))
     layout = copy.buffer.layout
-    head = f"if ({text})" if text != "true" else ""
+    head = f"if ({condition})" if condition is not None else ""
     with w.block(head), w.block(f"for (int element = thread; element < {count}; element += {threads})"):
         for n, part in enumerate(outer):
             w.line(f"const int at{n} = {part};")
@@ -458,20 +463,20 @@ def _named(name: str, count: int) -> list[str]:
     return [f"{name}{n}" for n in range(count)]
 
 
-def _load_rows(scope: Scope, copy: Copy, rows: Rows, barriers: Barriers, number: str, text: str) -> None:
+def _load_rows(scope: Scope, copy: Copy, rows: Rows, barriers: Barriers, number: Index, condition: str | None) -> None:
     """All threads issue copies of pieces of rows, which keep the phase open; then one thread arrives for the copy."""
     limited = copy.outer_limits or copy.inner_limits
     lines = None if limited else in_pieces(scope, copy.array, rows, copy.buffer, copy.inner)
     if lines is None:
-        _load_by_threads(scope, replace(copy, part=rows.looked_up(scope)), barriers, number, text)
+        _load_by_threads(scope, replace(copy, part=rows.looked_up(scope)), barriers, number, condition)
         return
-    for line in _predicated(text, [*lines, f"pal::copy_async_hold({address(barriers, number)});"]):
+    for line in _predicated(condition, [*lines, f"pal::copy_async_hold({address(barriers, number)});"]):
         scope.w.line(line)
     scope.sync()
     _arrive(scope, barriers, number)
 
 
-def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, text: str) -> None:
+def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: Index, condition: str | None) -> None:
     """All threads copy elements; after a fence for asynchronous readers, one thread arrives for the copy."""
     kind = memory_type(copy.array.type.dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
@@ -480,13 +485,13 @@ def _load_by_threads(scope: Scope, copy: Copy, barriers: Barriers, number: str, 
         kind = PIECES[piece * copy.buffer.layout.itemsize]
         value = f"inside ? pal::load_global(({kind} const*)({pointer} + place)) : {kind}{{}}"
     held = "if (held) " if copy.inner_limits else ""
-    _each(scope, copy, text, [f"{held}pal::store_shared<{kind}>(byte, {value});"], piece)
+    _each(scope, copy, condition, [f"{held}pal::store_shared<{kind}>(byte, {value});"], piece)
     scope.w.line("pal::fence_async();")
     scope.sync()
     _arrive(scope, barriers, number)
 
 
-def _arrive(scope: Scope, barriers: Barriers, number: str) -> None:
+def _arrive(scope: Scope, barriers: Barriers, number: Index) -> None:
     """One thread arrives for a copy by all threads."""
     unit = WARPS if barriers.unit > 1 else 1
     call = (
@@ -497,7 +502,7 @@ def _arrive(scope: Scope, barriers: Barriers, number: str) -> None:
     scope.w.elect(call)
 
 
-def _store_by_threads(scope: Scope, copy: Copy, text: str) -> None:
+def _store_by_threads(scope: Scope, copy: Copy, condition: str | None) -> None:
     kind = memory_type(copy.array.type.dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
     value, target, piece = f"pal::load_shared<{kind}>(byte)", f"({kind}*){pointer} + place", 1
@@ -507,7 +512,7 @@ def _store_by_threads(scope: Scope, copy: Copy, text: str) -> None:
     if copy.inner_limits:
         dtype = copy.array.type.dtype
         value = f"held ? {value} : ({kind})({to_memory(outside(dtype), dtype)})"
-    _each(scope, copy, text, [f"if (inside) pal::store_global({target}, {value});"], piece)
+    _each(scope, copy, condition, [f"if (inside) pal::store_global({target}, {value});"], piece)
 
 
 def _commit_group(scope: Scope, eqn: Eqn) -> None:

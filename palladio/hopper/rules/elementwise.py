@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from palladio.hopper.emit.scalars import (
     Scalar,
@@ -20,8 +21,8 @@ from palladio.hopper.emit.scalars import (
 )
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Array, Computed, Entry, Registers, Splat
+from palladio.hopper.layouts.integers import closes_last
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.layouts.shared import closes_last
 from palladio.hopper.rules.shape import in_other_pieces
 from palladio.ir.core import Eqn
 from palladio.lower.refused import Refused
@@ -83,7 +84,7 @@ def _one(dtype: DType) -> str:
 
 def _divide(dtype: DType, x: str, y: str) -> str:
     """A quotient; of integers by zero, all bits are set."""
-    if dtypes.is_float(dtype) or _is_number(y):
+    if dtypes.is_float(dtype):
         return f"{x} / {y}"
     least = (
         f"{y} == -1 ? {_negative(dtype, x)} : " if dtypes.is_signed(dtype) else ""
@@ -94,16 +95,9 @@ def _divide(dtype: DType, x: str, y: str) -> str:
 def _remainder(dtype: DType, x: str, y: str) -> str:
     if dtypes.is_float(dtype):
         return _function("fmod")(dtype, x, y)
-    if _is_number(y):
-        return f"{x} % {y}"
     if dtypes.is_signed(dtype):
         return f"({y} == 0 ? {x} : {y} == -1 ? 0 : {x} % ({y} == 0 ? 1 : {y}))"
     return f"({y} == 0 ? {x} : {x} % ({y} == 0 ? 1 : {y}))"
-
-
-def _is_number(text: str) -> bool:
-    """True if a C expression is a positive constant, by which integers are divided without special cases."""
-    return text.rstrip("ul").isdecimal() and int(text.rstrip("ul")) > 0
 
 
 def _extreme(sign: str, function: str) -> Expression:
@@ -204,6 +198,23 @@ def _next_after(dtype: DType, x: str, y: str) -> str:
     return f"({x} != {x} || {y} != {y} ? {x} + {y} : {x} == {y} ? {y} : {found})"
 
 
+def _order(sign: str, always: str = "", never: str = "") -> Expression:
+    """A comparison; one of an unsigned integer with 0 may be known, at which the compiler would warn.
+
+    Args:
+        always, never: the operand, x or y, for which 0 makes it true, or false.
+    """
+
+    def express(dtype: DType, x: str, y: str) -> str:
+        if dtypes.is_unsigned(dtype):
+            zeros = [name for name, text in (("x", x), ("y", y)) if text.rstrip("ul") == "0"]
+            if always in zeros or never in zeros:
+                return "true" if always in zeros else "false"
+        return f"{x} {sign} {y}"
+
+    return express
+
+
 def _not(dtype: DType, x: str) -> str:
     return f"!({x})" if dtypes.is_bool(dtype) else f"~({x})"
 
@@ -228,10 +239,10 @@ EXPRESSIONS: dict[str, Expression] = {
     "is_finite": _is_finite,
     "eq": _infix("=="),
     "ne": _infix("!="),
-    "lt": _infix("<"),
-    "le": _infix("<="),
-    "gt": _infix(">"),
-    "ge": _infix(">="),
+    "lt": _order("<", never="y"),
+    "le": _order("<=", always="x"),
+    "gt": _order(">", never="x"),
+    "ge": _order(">=", always="y"),
     "bitwise_and": _infix("&"),
     "bitwise_or": _infix("|"),
     "bitwise_xor": _infix("^"),
@@ -277,6 +288,18 @@ def _elementwise(name: str) -> Rule:
             found = mapped(scope, eqn, lambda *texts: WRAPPING[name](dtype, *texts, **eqn.params), FACTORS.get(name))
             return [found]
         return [mapped(scope, eqn, lambda *texts: express(dtype, *texts, **eqn.params), FACTORS.get(name))]
+
+    return rule
+
+
+def _division(sign: str, general: Expression) -> Rule:
+    """Quotients or remainders; integers are divided by a positive constant without special cases."""
+
+    def rule(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+        dtype, divisor = eqn.inputs[0].type.dtype, scope.entry(eqn.inputs[1])  # type: ignore[union-attr]
+        known = dtypes.is_integer(dtype) and isinstance(divisor, (Scalar, Splat)) and (divisor.constant or 0) > 0
+        express = _infix(sign) if known else general
+        return [mapped(scope, eqn, lambda x, y: express(dtype, x, y))]
 
     return rule
 
@@ -396,11 +419,13 @@ def _multiple(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if not isinstance(known, Scalar):
         return [known]
     factor = math.lcm(known.factor, *eqn.values) if known.factor < 1 << 30 else known.factor
-    return [Scalar(known.text, known.dtype, factor)]
+    return [replace(known, factor=factor)]
 
 
 RULES: dict[str, Rule] = {
     **{name: _elementwise(name) for name in EXPRESSIONS},
+    "div": _division("/", _divide),
+    "rem": _division("%", _remainder),
     "select": _select,
     "convert": _convert,
     "bitcast_convert": _bitcast,

@@ -23,8 +23,9 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Array, Entry, Global, Registers, Shared
 from palladio.hopper.emit.views import Limit, Part, is_box, whole
 from palladio.hopper.layouts import registers
+from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.layouts.shared import added, swizzled_text, times
+from palladio.hopper.layouts.shared import swizzled_text
 from palladio.hopper.rules.barriers import address, arrive_at, slot
 from palladio.hopper.rules.chains import Chain, Gather, Place, chain, in_layout, own_place
 from palladio.hopper.rules.reduce import COMBINE
@@ -68,7 +69,7 @@ class Access:
         where = self.where
         return self.scope.kernel.pointer(where.number, where.name)  # type: ignore[union-attr]
 
-    def inside(self, index: Sequence[str]) -> str | None:
+    def inside(self, index: Sequence[Index]) -> str | None:
         """True if an element is inside the array and all parts on the way, as a C expression; None if all are."""
         tests = [limit.test(index) for limit in self.limits]
         if isinstance(self.part, Chain):
@@ -79,20 +80,20 @@ class Access:
                     tests.append(f"(u32)({at}) < {extent}")
         return " && ".join(dict.fromkeys(tests)) or None
 
-    def address(self, index: Sequence[str]) -> str:
-        """The address of an element, as a C expression."""
+    def address(self, index: Sequence[Index]) -> Index:
+        """The address of an element."""
         place = self.part.place(index)
         if isinstance(self.where, Shared):
             layout = self.where.layout
             return added(self.where.base, layout.offset(place))
         strides = [math.prod(self.part.shape[n + 1 :]) for n in range(len(place))]
-        terms = [times(f"(i64)({at})" if not at.isdecimal() else at, stride) for at, stride in zip(place, strides)]
+        terms = [times(at if isinstance(at, int) else f"(i64)({at})", stride) for at, stride in zip(place, strides)]
         pointer = self.pointer()
         if self.dtype != self.where.type.dtype:
             pointer = f"({memory_type(self.dtype)}*){pointer}"
         return added(pointer, *terms)
 
-    def load(self, address: str) -> str:
+    def load(self, address: Index) -> str:
         """The element at an address."""
         kind = memory_type(self.dtype)
         if isinstance(self.where, Shared):
@@ -101,7 +102,7 @@ class Access:
         name = "load_constant" if self.where.constant else "load_global"
         return from_memory(f"pal::{name}({address})", self.dtype)
 
-    def store(self, address: str, value: str) -> str:
+    def store(self, address: Index, value: str) -> str:
         """The statement that stores an element."""
         kind = memory_type(self.dtype)
         if isinstance(self.where, Shared):
@@ -115,7 +116,7 @@ class Access:
             return f"{action}_shared", ""
         return f"{action}_cluster", f", {self.scope.rank(self.part.peer)}"
 
-    def _placed(self, address: str) -> str:
+    def _placed(self, address: Index) -> Index:
         swizzle = self.where.layout.swizzle  # type: ignore[union-attr]
         return swizzled_text("at", swizzle) if swizzle else address
 
@@ -370,8 +371,8 @@ def layout_for(scope: Scope, *atoms: Atom | None) -> Layout:
 
 
 def _store_number(scope: Scope, found: Access, value: Atom, mask: Atom | None) -> None:
-    tests = ["thread == 0", found.inside(()), None if mask is None else scope.text(mask)]
-    test = " && ".join(each for each in tests if each and each != "true")
+    tests = ["thread == 0", found.inside(()), None if mask is None else scope.condition(mask)]
+    test = " && ".join(each for each in tests if each)
     text = scope.text(value)
     if found.needs_name:
         with scope.w.block(f"if ({test})"):
@@ -526,8 +527,8 @@ def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> N
     parts = [held(scope, atom) for atom in arrays]
     bases = dict(zip(arrays, exchange.put_all(scope, parts), strict=True))
 
-    def element(atom: Atom, place: Sequence[str]) -> str:
-        flat = added("0", *map(times, place, row_major(atom.type.shape)))
+    def element(atom: Atom, place: Sequence[Index]) -> str:
+        flat = added(*map(times, place, row_major(atom.type.shape)))
         return exchange.get(scope, bases[atom], f"({flat})", atom.type.dtype)
 
     def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:

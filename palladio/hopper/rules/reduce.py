@@ -9,7 +9,7 @@ import numpy as np
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import Scalar, literal, narrow, register_type, rounded
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Splat
+from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Splat, splat_of
 from palladio.hopper.layouts.registers import LANES, THREADS, Layout
 from palladio.hopper.rules.elementwise import WRAPPING, maximum, minimum, wraps
 from palladio.ir.core import Eqn, Op
@@ -223,9 +223,7 @@ def _idempotent(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     found = scope.entry(eqn.inputs[0])
     if isinstance(found, Splat):
         (out,) = eqn.outputs
-        return [
-            Splat(found.text, out.type.shape, out.type.dtype) if out.type.shape else Scalar(found.text, out.type.dtype)
-        ]
+        return [splat_of(found, out.type.shape, out.type.dtype)]
     return _reduce(scope, eqn)
 
 

@@ -10,8 +10,8 @@ from palladio.hopper.emit.scalars import literal, memory_type, rounded, to_memor
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry
 from palladio.hopper.emit.views import Part, is_box, whole
+from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.rules.chains import Chain, Place, chain, in_layout, own_place
 from palladio.hopper.rules.reduce import COMBINE
 from palladio.hopper.rules.shape import held
@@ -23,7 +23,7 @@ from palladio.types.types import ArrayType
 from palladio.types.views import row_major
 
 
-def _inside(part: Part | Chain, place: Sequence[str]) -> str | None:
+def _inside(part: Part | Chain, place: Sequence[Index]) -> str | None:
     """True if an element of the selection is inside the array, as a C expression; None if all are."""
     if isinstance(part, Chain):
         return " && ".join(part.tests(place)) or None
@@ -89,8 +89,8 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
     bases = dict(zip(arrays, exchange.put_all(scope, parts), strict=True))
     dtype = parts[0][0].dtype
 
-    def element(atom: Atom, place: Sequence[str]) -> str:
-        flat = added("0", *map(times, place, row_major(atom.type.shape)))
+    def element(atom: Atom, place: Sequence[Index]) -> str:
+        flat = added(*map(times, place, row_major(atom.type.shape)))
         return exchange.get(scope, bases[atom], f"({flat})", atom.type.dtype)
 
     def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:
@@ -106,7 +106,7 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
     with scope.w.block(f"if (thread == 0) for (int e = 0; e < {math.prod(shape)}; ++e)"):
         new = element(value, index) if value.type.shape else scope.text(value)
         text = new if combine is None else rounded(combine(dtype, element(array, place), new), dtype)
-        at = added(bases[array], times(f"({added('0', *map(times, place, row_major(type.shape)))})", dtype.itemsize))
+        at = added(bases[array], times(f"({added(*map(times, place, row_major(type.shape)))})", dtype.itemsize))
         test = f"if ({inside}) " if inside else ""
         scope.w.line(f"{test}pal::store_shared<{memory_type(dtype)}>({at}, {to_memory(text, dtype)});")
     scope.sites.written.add(EXCHANGE)
@@ -118,11 +118,12 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
     return [scope.fill(changed, lambda r: f"{guard} ? {text} : {literal(0, dtype)}" if guard else text)]
 
 
-def _origin(part: Part, index: Sequence[str]) -> tuple[list[str], list[str]]:
+def _origin(part: Part, index: Sequence[str]) -> tuple[list[Index], list[str]]:
     """For an element of the array: its index in the value that replaces a part, and tests that it is in the part."""
-    own, tests = ["0"] * len(part.axes), []
+    own: list[Index] = [0] * len(part.axes)
+    tests: list[str] = []
     for axis, start in enumerate(part.starts):
-        offset = f"({index[axis]} - {start.text})"
+        offset = f"({index[axis]} - {start.at})"
         place = [n for n, along in enumerate(part.axes) if along.axis == axis]
         if not place:
             tests.append(f"{offset} == 0")

@@ -13,8 +13,8 @@ from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import register_type, rounded
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Entry, Registers
+from palladio.hopper.layouts.integers import added, times
 from palladio.hopper.layouts.registers import splat
-from palladio.hopper.layouts.shared import added, times
 from palladio.hopper.rules.reduce import COMBINE, scan_of_warp
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn, Op
@@ -132,7 +132,8 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     bases = exchange.put_all(scope, parts)
     shape = parts[0][1].shape
     unused = 0 if eqn.params.get("last") is None else shape[axis] - eqn.last
-    targets = [_result(scope, eqn, n) for n in range(len(eqn.inputs))]
+    wanted = [n for n, out in enumerate(eqn.outputs) if out in scope.used] or [0]
+    targets = {n: _result(scope, eqn, n) for n in wanted}
     kinds = [register_type(x.dtype) for x, _ in parts]
 
     def load(number: int, index: Sequence[str]) -> str:
@@ -145,7 +146,7 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         before = _before(kinds, [x.dtype for x, _ in parts[:keys]])
         mine = [f"  const {kinds[n]} own{n} = {load(n, candidate)};" for n in range(keys)]
         theirs = [f"    const {kinds[n]} other{n} = {load(n, other)};" for n in range(keys)]
-        found = [f"    {target.name}[r] = {load(n, candidate)};" for n, target in enumerate(targets)]
+        found = [f"    {target.name}[r] = {load(n, candidate)};" for n, target in targets.items()]
         return [
             *([f"if ({index[axis]} < {unused}) continue;"] if unused else []),
             f"PAL_ROLLED for (int c = 0; c < {shape[axis]}; ++c) {{",
@@ -161,8 +162,9 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
             "}",
         ]
 
-    _elements(scope, targets[0], body)
-    return list(targets)
+    first = targets[wanted[0]]
+    _elements(scope, first, body)
+    return [targets.get(n, first) for n in range(len(eqn.outputs))]  # nothing reads the others
 
 
 def _before(kinds: Sequence[str], keys: Sequence[DType]) -> str:

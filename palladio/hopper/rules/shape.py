@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import Scalar, literal, register_type
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Computed, Entry, Registers, Splat
+from palladio.hopper.emit.values import Computed, Entry, Registers, Splat, splat_of
 from palladio.hopper.layouts.infer import plain, reshaped
+from palladio.hopper.layouts.integers import added, times
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.layouts.shared import added, times
 from palladio.ir.core import Atom, Eqn
 from palladio.types.views import row_major
 
@@ -21,9 +21,7 @@ def _broadcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     found = scope.entry(atom)
     shape, axes = eqn.shape, eqn.axes
     if isinstance(found, (Scalar, Splat)):
-        if not shape:
-            return [Scalar(found.text, out.type.dtype)]
-        return [Splat(found.text, shape, out.type.dtype)]
+        return [splat_of(found, shape, out.type.dtype)]
     if isinstance(found, Computed):
         return [_computed_broadcast(found, shape, axes)]
     layout = scope.layout(out)
@@ -76,7 +74,7 @@ def _reshape(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     found = scope.entry(atom)
     shape = out.type.shape
     if isinstance(found, (Scalar, Splat)):
-        return [Splat(found.text, shape, out.type.dtype) if shape else Scalar(found.text, out.type.dtype)]
+        return [splat_of(found, shape, out.type.dtype)]
     if not shape:
         return [_only(scope, atom, eqn)]
     target = scope.layout(out)
@@ -100,7 +98,7 @@ def _only(scope: Scope, atom: Atom, eqn: Eqn) -> Scalar:
     x, layout = held(scope, atom)
     (out,) = eqn.outputs
     base = exchange.put(scope, x, layout)
-    text = exchange.get(scope, base, "0", x.dtype)
+    text = exchange.get(scope, base, 0, x.dtype)
     return scope.number(out, text)
 
 
@@ -109,7 +107,7 @@ def _transpose(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     permutation = eqn.permutation
     found = scope.entry(atom)
     if isinstance(found, Splat):
-        return [Splat(found.text, out.type.shape, found.dtype)]
+        return [splat_of(found, out.type.shape, found.dtype)]
     x, layout = held(scope, atom)
 
     def origin(index: Sequence[str]) -> list[str]:
@@ -184,7 +182,7 @@ def in_other_pieces(scope: Scope, eqn: Eqn) -> Entry:
     x, layout = held(scope, atom)
     base = exchange.put(scope, x, layout)
     if not out.type.shape:
-        return scope.number(out, exchange.get(scope, base, "0", out.type.dtype))
+        return scope.number(out, exchange.get(scope, base, 0, out.type.dtype))
     target = scope.layout(out)
     index = [f"({target.coordinate(axis, 'r', 'thread')})" for axis in range(len(target.shape))]
     place = added(*(times(part, stride) for part, stride in zip(index, row_major(target.shape), strict=True)))

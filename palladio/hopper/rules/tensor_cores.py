@@ -11,7 +11,8 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Shared
 from palladio.hopper.emit.views import Part, whole
 from palladio.hopper.layouts.infer import left_layout
-from palladio.hopper.layouts.shared import SharedOperand, added
+from palladio.hopper.layouts.integers import Index, added
+from palladio.hopper.layouts.shared import SharedOperand
 from palladio.hopper.rules.copies import start_of
 from palladio.hopper.wgmma import COLUMNS, DEPTH_BYTES, INTEGER_COLUMNS, ROWS, Wgmma
 from palladio.ir.core import Atom, Eqn
@@ -29,7 +30,7 @@ class Matrix:
     """An operand in shared memory: its descriptor fields, start and size."""
 
     operand: SharedOperand
-    base: str
+    base: Index
     rows: int
     depth: int
 
@@ -69,7 +70,7 @@ def _aligned(inner: Part, span: int, found: Shared) -> None:
             "an operand of the tensor cores begins at a multiple of 8 rows of its buffer",
             argument="wgmma",
             expected="a start that 8 divides",
-            got=inner.starts[-2].text,
+            got=inner.starts[-2].at,
             hint="pl.multiple_of(start, 8) says so where it cannot be seen",
         )
     if inner.starts[-1].constant is None and inner.starts[-1].factor % span:
@@ -77,7 +78,7 @@ def _aligned(inner: Part, span: int, found: Shared) -> None:
             "an operand of the tensor cores begins at a column that is known, or a multiple of a swizzled row",
             argument="wgmma",
             expected=f"a start that {span} divides",
-            got=inner.starts[-1].text,
+            got=inner.starts[-1].at,
         )
 
 
@@ -247,7 +248,7 @@ def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     tile = columns // 2
     row = f"{first_row // ROWS} + r / {tile}" if rows > ROWS else str(first_row // ROWS)
     register = "r" if rows == ROWS else f"r % {tile}"
-    column = added(register, str(first_column // 2))
+    column = added(register, first_column // 2)
     if acc.each == 1:
         return [scope.fill(target, lambda r: f"{acc.name}[{row}][{column}]")]
     pair = f"{acc.name}[{row}][({column}) / 2]"

@@ -19,7 +19,7 @@ SWIZZLES = (0, 32, 64, 128)
 
 _ELEMENTS = ("u8", "i8", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "tf32", "f32", "f64")
 """The order of `Number` in `types.hpp`. Elements that maps do not support are copied as integers of their size."""
-_TRAVELS_AS = {"bool": "u8", "i8": "u8", "f8e4m3fn": "u8", "f8e5m2": "u8", "i16": "u16"}
+_MAP_TYPES = {"bool": "u8", "i8": "u8", "f8e4m3fn": "u8", "f8e5m2": "u8", "i16": "u16"}
 
 
 class TensorSpec(ctypes.Structure):
@@ -42,7 +42,7 @@ class TensorSpec(ctypes.Structure):
 def element_of(spec: MapSpec) -> int:
     """The number of an element's type in tensor maps."""
     name = dtypes.short_name(spec.dtype)
-    return _ELEMENTS.index(_TRAVELS_AS.get(name, name))
+    return _ELEMENTS.index(_MAP_TYPES.get(name, name))
 
 
 def encode(spec: MapSpec, array: np.ndarray) -> TensorSpec:

@@ -129,10 +129,11 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
         own = queries.at[group]
         own_row = first_row + group * config.block_q
         plgpu.barrier_wait(queries_filled.at[group])
-        # The second warpgroup starts one turn later, and the first one waits for it at the end by one turn.
-        pl.when(group == 1)(lambda: plgpu.barrier_arrive_and_wait(turn))
+        # The second warpgroup starts one turn later, and the first one waits for it at the end by one turn. As loops of
+        # 0 or 1 steps, and not as branches on the warpgroup, they leave both warpgroups the same code.
+        pl.loop(0, group)(lambda _: plgpu.barrier_arrive_and_wait(turn))
         result, logarithm = _attend(problem, own.at[:, : problem.width], keys, values, turn, own_row, steps)
-        pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))
+        pl.loop(group, 1)(lambda _: plgpu.barrier_arrive_and_wait(turn))
         # The queries have been read: their buffer is reused for the result.
         staged = own.at[:, : problem.out_width]
         staged[...] = result.astype(staged.dtype)

@@ -102,7 +102,7 @@ def _queries_kernel(
     @pl.when(group == MEMORY_GROUP)
     def _() -> None:
         plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-        _bring_own(scratch, (q, grad), head, first, own)
+        _load_own(scratch, (q, grad), head, first, own)
 
         @pl.loop(0, steps)
         def _(step: Value) -> None:
@@ -168,7 +168,7 @@ def _keys_kernel(
     @pl.when(group == MEMORY_GROUP)
     def _() -> None:
         plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-        _bring_own(scratch, (k, v), kv_head, first, own, 1 if shared else COMPUTE_GROUPS)
+        _load_own(scratch, (k, v), kv_head, first, own, 1 if shared else COMPUTE_GROUPS)
 
         @pl.loop(0, steps)
         def _(step: Value) -> None:
@@ -249,7 +249,7 @@ def _add_keys_step(
     plgpu.wgmma_wait(0)
 
 
-def _bring_own(
+def _load_own(
     scratch: dict[str, Ref],
     sources: tuple[Ref, Ref],
     head: Value,

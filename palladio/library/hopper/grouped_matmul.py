@@ -32,7 +32,7 @@ from palladio.library.checks import (
 )
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import called, kept_call
+from palladio.library.hopper.kept import RowBucket, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     FLOATS,
@@ -408,17 +408,29 @@ def gmm(
     selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
     require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
     scales, factors = scales_of(lhs_scale, rhs_scale, m, n, k, groups, ("lhs_scale", "rhs_scale"))
-    matrix, operands = (pl.cdiv(m, max(selection.total, 1)), n, k, groups), (*FLOATS, *FLOATS_OF_8_BITS)
-    given = lhs, rhs, preferred_element_type, config, matrix, ("n",), operands, existing_out
-    dtype, config = _checked(*given, scaled=scales.of_blocks)
+    operands = (*FLOATS, *FLOATS_OF_8_BITS)
+
+    def checked(rows: int) -> tuple[Any, MatmulConfig]:
+        matrix = pl.cdiv(rows, max(selection.total, 1)), n, k, groups
+        given = lhs, rhs, preferred_element_type, config, matrix, ("n",), operands, existing_out
+        return _checked(*given, scaled=scales.of_blocks)
+
+    dtype, _ = checked(m)
     require_existing(existing_out, (m, n), dtype)
     if 0 in (m, n):
         return stored(zeros((m, n), dtype, lhs, rhs), out)
-    problem = GroupedProblem(m, k, n, groups, config, bool(transpose_rhs), selection, scales)
-    blocks, tiles = problem.gmm_blocks(dtype_of(lhs), dtype_of(rhs)), math.prod(problem.gmm_plane)
     body = _gmm_kernel if selection.of_all and not factors else _gmm_of_some_kernel
-    kernel = functools.partial(_kernel, body, problem, (m, n), dtype, blocks, tiles, interpret)
-    return called(key, kernel, interpret, arrays, (m, n), out, operands=(sizes, lhs, rhs, *further, *factors))
+    types = dtype_of(lhs), dtype_of(rhs)
+
+    def kernel(rows: int) -> Any:
+        problem = GroupedProblem(rows, k, n, groups, checked(rows)[1], bool(transpose_rhs), selection, scales)
+        blocks, tiles = problem.gmm_blocks(*types), math.prod(problem.gmm_plane)
+        return _kernel(body, problem, (rows, n), dtype, blocks, tiles, interpret)
+
+    widths = k * types[0].itemsize, n * dtype.itemsize
+    bucket = None if factors or selection.existing else RowBucket.of(m, (1,), widths, kernel)
+    given, whole = (sizes, lhs, rhs, *further, *factors), functools.partial(kernel, m)
+    return called(key, whole, interpret, arrays, (m, n), out, operands=given, bucket=bucket)
 
 
 def _gmm_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, int, int, int]:

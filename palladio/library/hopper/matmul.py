@@ -16,7 +16,7 @@ import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import called, kept_call
+from palladio.library.hopper.kept import RowBucket, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -176,17 +176,23 @@ def matmul(
     require_last_axis(dtype_of(x), transpose_rhs, "y", f"[n, {k}]")
     scales, factors = scales_of(x_scale, y_scale, m, n, k)
     dtype = product_dtype(preferred_element_type, dtype_of(x), bool(factors))
-    if config is None:
-        config = choose(Product(m, n, k, dtype_of(x), dtype, scaled=scales.of_blocks))
-    config = require_matmul_config(config, dtype_of(x), dtype)
+    if config is not None:
+        config = require_matmul_config(config, dtype_of(x), dtype)
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
-    if scales.of_blocks:
-        require_scaled_config(config)
-    sums = jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
-    problem = _Problem(m, n, k, config, bool(transpose_rhs), scales, sums)
-    kernel = functools.partial(_kernel, problem, dtype_of(x), dtype_of(y), dtype, interpret)
-    return called(key, kernel, interpret, arrays, (m, n), out, operands=(x, y, *factors))
+    operands, sums = (dtype_of(x), dtype_of(y)), jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
+
+    def kernel(rows: int) -> Any:
+        product = Product(rows, n, k, dtype_of(x), dtype, scaled=scales.of_blocks)
+        chosen = require_matmul_config(choose(product), dtype_of(x), dtype) if config is None else config
+        if scales.of_blocks:
+            require_scaled_config(chosen)
+        problem = _Problem(rows, n, k, chosen, bool(transpose_rhs), scales, sums)
+        return _kernel(problem, *operands, dtype, interpret)
+
+    bucket = None if factors else RowBucket.of(m, (0,), (k * operands[0].itemsize, n * dtype.itemsize), kernel)
+    whole = functools.partial(kernel, m)
+    return called(key, whole, interpret, arrays, (m, n), out, operands=(x, y, *factors), bucket=bucket)
 
 
 def _matrix(y: Any, transposed: bool) -> tuple[int, int]:

@@ -81,7 +81,7 @@ class PersistentProduct:
         @pl.when(group == MEMORY_GROUP)
         def _() -> None:
             plgpu.set_max_registers(moving, action="decrease")
-            self.ring.await_drained(self.dealt(self.bring))
+            self.ring.await_drained(self.dealt(self.fill_ring))
 
         @pl.when(group < COMPUTE_GROUPS)
         def _() -> None:
@@ -102,7 +102,7 @@ class PersistentProduct:
 
         return steps
 
-    def bring(self, tile: OutputTile, before: Value) -> None:
+    def fill_ring(self, tile: OutputTile, before: Value) -> None:
         """Fill the ring with the operands of a tile."""
         known = () if self.known is None else (self.known(tile),)
 

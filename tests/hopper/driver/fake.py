@@ -104,6 +104,10 @@ class FakeDriver:
         self._failing = call.encode()
         self.library.fake_fail(self._failing, after, error, sticky)
 
+    def meet(self, launches: int) -> None:
+        """The next launches return once there are this many of them; one that waits in vain fails."""
+        self.library.fake_meet(launches)
+
     def calls(self) -> list[str]:
         """The calls since the last query."""
         return self.library.fake_calls().decode().splitlines()

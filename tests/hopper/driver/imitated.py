@@ -25,12 +25,18 @@ def install(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
     card.begin()
     card.run_on_twin()
     imitated = Torch(card, patch)
-    moved, on = torch.Tensor.to, KernelCall.on
+    moved, drawn, on = torch.Tensor.to, torch.randn, KernelCall.on
 
     def to(tensor: torch.Tensor, *where: object, **options: object) -> torch.Tensor:
         if where and str(where[0]).startswith("cuda"):
             return imitated.tensor(numpy_of(tensor))
-        return moved(tensor, *where, **options)
+        found = moved(tensor, *where, **options)
+        return imitated.tensor(numpy_of(found)) if isinstance(tensor, Tensor) else found
+
+    def randn(*shape: int, device: object = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+        found = drawn(*shape)
+        found = found if dtype is None else moved(found, dtype)
+        return found if device is None else imitated.tensor(numpy_of(found))
 
     def noted(call: KernelCall, device: int) -> object:
         found = on(call, device)
@@ -39,6 +45,7 @@ def install(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(torch.Tensor, "to", to)
+    patch.setattr(torch, "randn", randn)
     patch.setattr(Tensor, "contiguous", lambda tensor: imitated.tensor(numpy_of(tensor).copy()), raising=False)
     patch.setattr(KernelCall, "on", noted)
 

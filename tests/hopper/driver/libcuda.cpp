@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -72,6 +74,21 @@ thread_local std::vector<CUcontext> contexts;
 typedef int (*OnLaunch)(const char* name, const char* code, size_t bytes, unsigned grid, unsigned cluster, unsigned threads,
                         unsigned shared, void** parameters, unsigned count, const size_t* sizes, void* stream);
 OnLaunch on_launch = nullptr;
+// Launches that wait for one another before the driver reads anything, as launches wait for room in the queue.
+struct {
+  std::mutex lock;
+  std::condition_variable all;
+  int expected = 0, present = 0;
+} meeting;
+constexpr std::chrono::seconds PATIENCE{20};
+
+bool meet() {
+  std::unique_lock<std::mutex> guard(meeting.lock);
+  ++meeting.present;
+  meeting.all.notify_all();
+  return meeting.all.wait_for(guard, PATIENCE, [] { return meeting.present >= meeting.expected; });
+}
+
 std::vector<std::function<void()>> captured;  // the launches of the graph that was captured last
 
 CUresult refuse(CUresult error, const char* call, const std::string& rule) {
@@ -556,7 +573,9 @@ API CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 // Execution.
 
 API CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) {
+  bool met = meet();
   std::lock_guard<std::recursive_mutex> guard(lock);
+  REQUIRE(met, CUDA_ERROR_ILLEGAL_STATE, "other launches were expected meanwhile, and none came");
   Kernel* kernel = kernel_of(function);
   unsigned cluster = 1;
   std::string attributes;
@@ -782,6 +801,11 @@ API CUresult cuGetExportTable(const void** table, const CUuuid* name) {
 
 // What tests ask of it.
 
+// The next launches return once there are this many of them.
+API void fake_meet(int expected) {
+  std::lock_guard<std::mutex> guard(meeting.lock);
+  meeting.expected = expected, meeting.present = 0;
+}
 API void fake_reset(int devices, int major, int minor, int multiprocessors) {
   std::lock_guard<std::recursive_mutex> guard(lock);
   state.devices = devices, state.major = major, state.minor = minor, state.multiprocessors = multiprocessors;
@@ -789,6 +813,7 @@ API void fake_reset(int devices, int major, int minor, int multiprocessors) {
   state.fail_name.clear(), state.calls.clear(), state.complaint.clear(), state.capturing.clear();
   contexts.clear();
   on_launch = nullptr;
+  fake_meet(0);
 }
 API void fake_fail(const char* call, int after, int error, int sticky) {
   state.fail_name = call, state.fail_after = after, state.fail_error = static_cast<CUresult>(error), state.fail_sticky = sticky;

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,10 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import results, table
-from benchmarks.gpu.children import MARK, Part
+from benchmarks.gpu import children, results, table
+from benchmarks.gpu.children import MARK, PAST, Part
 from benchmarks.gpu.points import POINTS
+from benchmarks.gpu.rows import name_of
 from palladio.call.staged import CALLS
 from palladio.library.hopper import kept
 from tests.architecture.source import ROOT
@@ -46,7 +51,7 @@ class InThisProcess:
 
     ended = None
 
-    def __init__(self, arguments: Sequence[str], limit_s: float) -> None:
+    def __init__(self, arguments: Sequence[str], limit_s: float, record_s: float = 0.0) -> None:
         self.arguments = list(arguments)
 
     def records(self) -> list[dict[str, Any]]:
@@ -73,7 +78,9 @@ def test_the_test_command_from_end_to_end(here: FakeDriver, tmp_path: Path) -> N
     found = json.loads(out.read_text())
     assert [point["right"] for point in found["points"]] == [True, True]
     assert [row["outcome"] for row in found["rows"]] == ["right", "right"]
-    assert found["facts"]["card"] == "Imitated H100" and found["facts"]["versions"]["numpy"]
+    facts = found["facts"]
+    assert facts["card"] == "Imitated H100" and facts["versions"]["numpy"] and facts["ended"] == "complete"
+    assert {"clocks", "clocks_after", "driver", "nvrtc", "begun", "seconds"} <= set(facts)
 
 
 def test_the_bench_command_from_end_to_end(
@@ -104,11 +111,143 @@ def test_a_point_in_a_process_of_its_own() -> None:
 
 def test_a_part_that_fails_or_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.gpu.children.PYTHON", [sys.executable, "-c"])
-    failing = Part(["print('@@ {\"a\": 1}'); print('why'); raise SystemExit(3)"], 20)
-    assert list(failing.records()) == [{"a": 1}]
-    assert failing.ended == "ended with status 3: why"
-    hanging = Part(["import time; time.sleep(60)"], 0.2)
-    assert list(hanging.records()) == [] and hanging.ended == "ran past its time"
+    with children.killed_at_end():
+        failing = Part(["print('@@ {\"a\": 1}'); print('why'); raise SystemExit(3)"], 20)
+        assert list(failing.records()) == [{"a": 1}]
+        assert failing.ended == "ended with status 3: why"
+        hanging = Part(["import time; time.sleep(60)"], 0.2)
+        assert list(hanging.records()) == [] and hanging.ended == "ran past its time"
+
+
+class Scripted:
+    """A part of a run that says what a script lists, and ends as it lists."""
+
+    begun: list[list[str]] = []
+    scripts: dict[str, list[tuple[list[str], str | None]]] = {}
+
+    def __init__(self, arguments: Sequence[str], limit_s: float, record_s: float = 0.0) -> None:
+        self.arguments, self.ended = list(arguments), None
+        Scripted.begun.append(self.arguments)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        said, self.ended = Scripted.scripts[" ".join(self.arguments[:2])].pop(0)
+        for name in said:
+            if name == "interrupt":
+                raise KeyboardInterrupt
+            yield {"row": name, "outcome": "right", "text": "", "point": name, "right": True}
+
+
+@pytest.fixture
+def scripted(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
+    monkeypatch.setattr(command, "Part", Scripted)
+    monkeypatch.setattr(Scripted, "begun", [])
+    return Scripted
+
+
+def test_a_row_that_ends_its_process_does_not_end_its_share(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shares = [
+        (["a"], "ended with status 3: lost"),
+        (["b"], "ended with status -11: "),
+        (["c"], PAST),
+        ([], "what"),
+        (["d"], None),
+    ]
+    monkeypatch.setattr(scripted, "scripts", {"point copies": [(["copies"], None)], "rows 0": shares})
+    assert command.main(["test", "--only", "copies", "--workers", "1", "--output", str(tmp_path / "out.json")]) == 1
+    rows = [
+        (row["row"], row["outcome"], row["text"]) for row in json.loads((tmp_path / "out.json").read_text())["rows"]
+    ]
+    known = [name_of(0, 1, position) for position in (2, 4, 5)]
+    assert rows == [
+        ("a", "right", ""),
+        ("b", "right", ""),
+        (known[0], "error", "ended with status -11: "),
+        ("c", "right", ""),
+        (known[1], "error", PAST),
+        (known[2], "error", "what"),
+        ("d", "right", ""),
+    ]
+    assert [each[3] for each in scripted.begun[1:]] == ["0", "1", "3", "5", "6"]
+
+
+def test_processes_that_all_fail_at_once_are_not_started_for_ever(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scripted, "scripts", {"point copies": [([], "why")], "rows 0": [([], "no module")] * 100})
+    assert command.main(["test", "--only", "copies", "--workers", "1", "--output", str(tmp_path / "out.json")]) == 1
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["points"] == [{"point": "copies", "right": False, "text": "why"}]
+    assert len(found["rows"]) == command.CRASHES + 1
+    assert found["rows"][-1]["text"] == "5 processes in a row ended at their first row"
+
+
+def test_an_interrupted_run_keeps_its_results(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scripts = {"point launch": [(["launch"], None)], "point copies": [(["interrupt"], None)]}
+    monkeypatch.setattr(scripted, "scripts", scripts)
+    points = ["--only", "launch", "--only", "copies"]
+    assert command.main(["test", *points, "--output", str(tmp_path / "out.json")]) == 1
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert [point["point"] for point in found["points"]] == ["launch"]
+    assert found["facts"]["ended"] == "interrupted" and {"card", "clocks_after"} <= set(found["facts"])
+
+
+SAYS_AND_SLEEPS = """
+import sys, time
+open({starts!r}, "a").write(sys.argv[1] + "\\n")
+point = sys.argv[1] == "point"
+print('@@ {{"row": "a", "outcome": "right", "text": "", "point": "copies", "right": true}}', flush=True)
+time.sleep(0 if point else 60)
+"""
+
+
+def test_an_interrupted_suite_starts_no_process_again(
+    card: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script, starts, out = (tmp_path / name for name in ("part.py", "starts", "out.json"))
+    script.write_text(SAYS_AND_SLEEPS.format(starts=str(starts)))
+    monkeypatch.setattr("benchmarks.gpu.children.PYTHON", [sys.executable, str(script)])
+
+    def interrupt() -> None:
+        while not (out.exists() and len(json.loads(out.read_text()).get("rows", [])) == 2):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    assert command.main(["test", "--only", "copies", "--workers", "2", "--output", str(out)]) == 1
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join(20)
+            assert not thread.is_alive()
+    found = json.loads(out.read_text())
+    assert starts.read_text().split() == ["point", "rows", "rows"]
+    assert found["facts"]["ended"] == "interrupted"
+    assert [row["outcome"] for row in found["rows"]] == ["right", "right"]
+
+
+def test_no_part_starts_when_the_time_is_over(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "TEST_S", 0.0)
+    monkeypatch.setattr(command, "BENCH_S", 0.0)
+    out = tmp_path / "out.json"
+    assert command.main(["test", "--workers", "2", "--output", str(out)]) == 1
+    found = json.loads(out.read_text())
+    assert len(found["points"]) == len(POINTS) and not scripted.begun
+    assert {each["text"] for each in (*found["points"], *found["rows"])} == {command.NO_TIME}
+    command.main(["bench", "--output", str(out)])
+    assert {each["skipped"] for each in json.loads(out.read_text())["cases"]} == {command.NO_TIME}
+    assert not scripted.begun
+
+
+def test_a_part_without_records_for_a_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.gpu.children.PYTHON", [sys.executable, "-c"])
+    with children.killed_at_end():
+        part = Part(["print('@@ {\"a\": 1}', flush=True)\nimport time; time.sleep(60)"], 60, 3)
+        assert list(part.records()) == [{"a": 1}] and part.ended == PAST
 
 
 def test_the_points_are_in_the_order_in_which_they_stand_on_each_other() -> None:
@@ -139,5 +278,8 @@ def test_the_lines_of_the_results() -> None:
         "    DeepGEMM: not installed",
     ]
     assert results.case_line({"case": "x", "skipped": "no time"}).endswith("skipped: no time")
+    assert results.meets_aims(measured | {"least_tflops": 700.0})
+    assert not results.meets_aims(measured | {"least_tflops": 701.0})
+    assert not results.meets_aims(measured | {"aim": 2.1})
     rows = [{"row": "a", "outcome": "right", "text": ""}, {"row": "b", "outcome": "wrong", "text": "output 0"}]
     assert results.row_lines(rows) == ["1 right, 1 wrong", "  b: wrong output 0"]

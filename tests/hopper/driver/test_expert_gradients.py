@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from palladio import library
 from palladio.interop import torch as operators
+from palladio.interop.torch import expert_operators
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import Computed, Torch, by_address, numpy_of
 from tests.hopper.kernels import BF16, F32, error, normal
@@ -97,6 +99,21 @@ def test_those_of_pytorch_are_those_of_the_library(
     out, found = trained(cuda, given, grad, **options("swiglu", True))
     assert {each.lowered.name for each in card.kernels} >= set(KERNELS) and not card.failures
     close(out, found, exact(given, grad, "swiglu", True))
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "gpt_oss"])
+def test_compiled_graphs_expect_the_shapes_of_the_layer(card: FakeDriver, cuda: Torch, activation: str) -> None:
+    card.begin()  # launches run nothing
+    tokens, weights, up, down, *biases = map(cuda.tensor, arguments(2 * INNER, True))
+    layer = tokens, cuda.tensor(IDS), weights, up, down, *biases, activation, True, ""
+    found = expert_operators.moe_mlp_with_inputs.run(*layer)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        plain = [
+            torch.empty(each.shape, dtype=each.dtype) if isinstance(each, torch.Tensor) else each for each in layer
+        ]
+        expected = expert_operators.moe_mlp_with_inputs(*plain)
+    for each, other in zip(found, expected, strict=True):
+        assert (each.shape, each.dtype) == (other.shape, other.dtype)
 
 
 @pytest.mark.parametrize("activation", ["gpt_oss", torch.nn.functional.gelu])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -167,6 +169,40 @@ def test_threads_launch_one_kernel_at_once(card: FakeDriver) -> None:
     assert not card.failures
     for n, out in enumerate(outs):
         assert np.array_equal(out, x + n)
+
+
+def at_once(*calls: Callable[[], None]) -> None:
+    """Make each call in a worker of its own; raises what one of them raises."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for each in [pool.submit(call) for call in calls]:
+            each.result()
+
+
+def test_other_python_threads_run_while_the_driver_holds_a_launch_up(card: FakeDriver) -> None:
+    kernel, x, y = matmul(card)
+    other, ones = loaded(card, add()), card.on_card(np.ones(64, F32))
+    out, sums = card.on_card(np.zeros((128, 512), BF16)), card.on_card(np.zeros(64, F32))
+    kernel.launch(2, addresses(x, y, out))
+    card.meet(2)
+    at_once(lambda: kernel.launch(2, addresses(x, y, out)), lambda: other.launch(2, addresses(ones, sums), (1,)))
+    assert np.all(sums == 2)
+
+
+def test_launches_of_one_kernel_at_once_have_their_own_parameters(card: FakeDriver) -> None:
+    kernel, x, y = matmul(card)
+    lefts = [x, *(card.on_card(n * x) for n in (2, 3, 4))]
+    outs = [card.on_card(np.zeros((128, 512), BF16)) for _ in lefts]
+    kernel.launch(2, addresses(x, y, outs[0]))
+    for _ in range(2):
+        card.meet(len(lefts))
+        at_once(*(functools.partial(kernel.launch, 2, addresses(*each)) for each in zip(lefts, [y] * 4, outs)))
+    assert not card.failures
+    for left, out in zip(lefts, outs):
+        assert error(out, left.astype(np.float64) @ y.astype(np.float64)) < 4e-3
+    card.calls()
+    with kernel.driver.current(kernel.device):
+        kernel.launch(2, addresses(x, y, outs[0]))
+    assert "cuTensorMapEncodeTiled" not in "".join(card.calls())
 
 
 def test_a_launch_on_the_second_device_makes_its_context_current(card: FakeDriver) -> None:

@@ -35,7 +35,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     pal::fence_barrier_init();
   }
   pal::sync_block();
-  if (warpgroup == 0) {
+  if (warpgroup < 2) {
     pal::registers_increase<232>();
     const int head = pal::block_index() / 16;
     const int block = pal::block_index() % 16;
@@ -44,8 +44,17 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     u32 turn_phases = 0;
     u32 values_filled_phases = 0;
     const int i = block * 128;
-    pal::wait(smem + 99328, queries_filled_phases & 1);
-    queries_filled_phases ^= 0x1;
+    const int i_2 = warpgroup * 64;
+    const int i_3 = i + i_2;
+    pal::wait(smem + 99328 + warpgroup * 8, queries_filled_phases >> warpgroup & 1);
+    queries_filled_phases ^= 1u << warpgroup;
+    PAL_ROLLED
+    for (int step_2 = 0; step_2 < warpgroup; ++step_2) {
+      pal::sync_warp();
+      if (lane == 0) pal::arrive(smem + 99344);
+      pal::wait(smem + 99344, turn_phases & 1);
+      turn_phases ^= 0x1;
+    }
     float weighted[1][64];
     PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = 0;
     pal::keep(weighted[0]);
@@ -54,15 +63,15 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     float carry_2[2];
     PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = 0.0f;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < 16; ++step_2) {
+    for (int step_3 = 0; step_3 < 16; ++step_3) {
       float acc[1][64];
-      const u32 i_2 = (u32)step_2;
-      const u32 i_3 = i_2 % 2u;
-      const int i_4 = (int)i_3;
-      pal::wait(smem + 65552 + i_4 * 8, keys_filled_phases >> i_4 & 1);
-      keys_filled_phases ^= 1u << i_4;
-      const u64 left_2 = pal::descriptor(smem + 66560, 16, 1024, 1);
-      const u64 right_2 = pal::descriptor(smem + i_4 * 32768, 16, 1024, 1);
+      const u32 i_4 = (u32)step_3;
+      const u32 i_5 = i_4 % 2u;
+      const int i_6 = (int)i_5;
+      pal::wait(smem + 65552 + i_6 * 8, keys_filled_phases >> i_6 & 1);
+      keys_filled_phases ^= 1u << i_6;
+      const u64 left_2 = pal::descriptor(smem + 66560 + warpgroup * 16384, 16, 1024, 1);
+      const u64 right_2 = pal::descriptor(smem + i_6 * 32768, 16, 1024, 1);
       pal::wgmma_fence();
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 0);
       pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
@@ -81,7 +90,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::keep(weighted[0]);
       pal::keep(acc[0]);
       pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 65536 + i_4 * 8);
+      if (lane == 0) pal::arrive(smem + 65536 + i_6 * 8);
       float part[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) part[r] = acc[0][r];
       float v_2[64];
@@ -122,11 +131,11 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::keep(weighted[0]);
       float v_11[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = v_7[r];
-      const u32 i_5 = (u32)step_2;
-      const u32 i_6 = i_5 % 2u;
-      const int i_7 = (int)i_6;
-      pal::wait(smem + 165904 + i_7 * 8, values_filled_phases >> i_7 & 1);
-      values_filled_phases ^= 1u << i_7;
+      const u32 i_7 = (u32)step_3;
+      const u32 i_8 = i_7 % 2u;
+      const int i_9 = (int)i_8;
+      pal::wait(smem + 165904 + i_9 * 8, values_filled_phases >> i_9 & 1);
+      values_filled_phases ^= 1u << i_9;
       pal::sync_warp();
       if (lane == 0) pal::arrive(smem + 99344);
       pal::wait(smem + 99344, turn_phases & 1);
@@ -134,7 +143,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       u32 v_11_packed[32];
       PAL_UNROLL for (int r = 0; r < 32; ++r) v_11_packed[r] = pal::pack_bf16(v_11[2 * r], v_11[2 * r + 1]);
       pal::keep(v_11_packed);
-      const u64 right_3 = pal::descriptor(smem + 100352 + i_7 * 32768, 16384, 1024, 1);
+      const u64 right_3 = pal::descriptor(smem + 100352 + i_9 * 32768, 16384, 1024, 1);
       pal::wgmma_fence();
       pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[0], v_11_packed[1], v_11_packed[2], v_11_packed[3], right_3, 1);
       pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[4], v_11_packed[5], v_11_packed[6], v_11_packed[7], right_3 + 128, 1);
@@ -148,7 +157,7 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       pal::wgmma_wait<0>();
       pal::keep(weighted[0]);
       pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 165888 + i_7 * 8);
+      if (lane == 0) pal::arrive(smem + 165888 + i_9 * 8);
       PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = v_3[r];
       PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = v_9[r];
     }
@@ -162,174 +171,29 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
     PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = v_12[r / 2 % 2];
     float v_13[64];
     PAL_UNROLL for (int r = 0; r < 64; ++r) v_13[r] = part_3[r] * spread_3[r];
-    pal::sync_warp();
-    if (lane == 0) pal::arrive(smem + 99344);
-    pal::wait(smem + 99344, turn_phases & 1);
-    turn_phases ^= 0x1;
-    float v_14[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) v_14[r] = v_13[r];
-    pal::sync_named(1, 128);
-    PAL_UNROLL for (int r = 0; r < 64; r += 8) {
-      const u32 at = smem + 66560 + (warp * 16 + lane % 16) * 128 + (((r / 8 * 16 + lane / 16 * 8)) / 64) * 8192 + (((r / 8 * 16 + lane / 16 * 8)) % 64) * 2;
-      pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_14[r], v_14[r + 1]), pal::pack_bf16(v_14[r + 2], v_14[r + 3]), pal::pack_bf16(v_14[r + 4], v_14[r + 5]), pal::pack_bf16(v_14[r + 6], v_14[r + 7]));
-    }
-    pal::fence_async();
-    pal::sync_named(1, 128);
-    if (warp == 0 && pal::elect()) {
-      pal::tma_store(&out_boxes, smem + 66560, 0, i, head);
-      pal::tma_store(&out_boxes, smem + 66560 + 8192, 64, i, head);
-      pal::bulk_commit();
-      pal::bulk_wait<0>();
-    }
-    pal::sync_named(1, 128);
-  } else if (warpgroup == 1) {
-    pal::registers_increase<232>();
-    const int head = pal::block_index() / 16;
-    const int block = pal::block_index() % 16;
-    u32 keys_filled_phases = 0;
-    u32 queries_filled_phases = 0;
-    u32 turn_phases = 0;
-    u32 values_filled_phases = 0;
-    const int i = block * 128;
-    const int i_2 = i + 64;
-    pal::wait(smem + 99328 + 8, queries_filled_phases >> 1 & 1);
-    queries_filled_phases ^= 0x2;
-    pal::sync_warp();
-    if (lane == 0) pal::arrive(smem + 99344);
-    pal::wait(smem + 99344, turn_phases & 1);
-    turn_phases ^= 0x1;
-    float weighted[1][64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = 0;
-    pal::keep(weighted[0]);
-    float carry[2];
-    PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = -PAL_INFINITY;
-    float carry_2[2];
-    PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = 0.0f;
     PAL_ROLLED
-    for (int step_2 = 0; step_2 < 16; ++step_2) {
-      float acc[1][64];
-      const u32 i_3 = (u32)step_2;
-      const u32 i_4 = i_3 % 2u;
-      const int i_5 = (int)i_4;
-      pal::wait(smem + 65552 + i_5 * 8, keys_filled_phases >> i_5 & 1);
-      keys_filled_phases ^= 1u << i_5;
-      const u64 left_2 = pal::descriptor(smem + 66560 + 16384, 16, 1024, 1);
-      const u64 right_2 = pal::descriptor(smem + i_5 * 32768, 16, 1024, 1);
-      pal::wgmma_fence();
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2, right_2, 0);
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 2, right_2 + 2, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 4, right_2 + 4, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 6, right_2 + 6, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 512, right_2 + 1024, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 514, right_2 + 1026, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 516, right_2 + 1028, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16<0, 0>(acc[0], left_2 + 518, right_2 + 1030, 1);
-      pal::wgmma_commit();
+    for (int step_4 = warpgroup; step_4 < 1; ++step_4) {
       pal::sync_warp();
       if (lane == 0) pal::arrive(smem + 99344);
       pal::wait(smem + 99344, turn_phases & 1);
       turn_phases ^= 0x1;
-      pal::wgmma_wait<0>();
-      pal::keep(weighted[0]);
-      pal::keep(acc[0]);
-      pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 65536 + i_5 * 8);
-      float part[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) part[r] = acc[0][r];
-      float v_2[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) v_2[r] = part[r] * 0.12751743f;
-      float total[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) total[r] = -PAL_INFINITY;
-      PAL_UNROLL for (int r = 0; r < 64; ++r) total[r / 2 % 2] = pal::maximum(total[r / 2 % 2], v_2[r]);
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 1); total[r] = pal::maximum(total[r], other); }
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 2); total[r] = pal::maximum(total[r], other); }
-      float v_3[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = pal::maximum(carry[r], total[r]);
-      float v_4[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = carry[r] - v_3[r];
-      float v_5[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) v_5[r] = exp2f(v_4[r]);
-      float spread[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = v_3[r / 2 % 2];
-      float v_6[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) v_6[r] = v_2[r] - spread[r];
-      float v_7[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) v_7[r] = exp2f(v_6[r]);
-      float v_8[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) v_8[r] = carry_2[r] * v_5[r];
-      float total_2[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) total_2[r] = 0.0f;
-      PAL_UNROLL for (int r = 0; r < 64; ++r) total_2[r / 2 % 2] = total_2[r / 2 % 2] + v_7[r];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 1); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 2); total_2[r] = total_2[r] + other; }
-      float v_9[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) v_9[r] = v_8[r] + total_2[r];
-      float part_2[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) part_2[r] = weighted[0][r];
-      float spread_2[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) spread_2[r] = v_5[r / 2 % 2];
-      float v_10[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) v_10[r] = part_2[r] * spread_2[r];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) weighted[r / 64][r % 64] = v_10[r];
-      pal::keep(weighted[0]);
-      float v_11[64];
-      PAL_UNROLL for (int r = 0; r < 64; ++r) v_11[r] = v_7[r];
-      const u32 i_6 = (u32)step_2;
-      const u32 i_7 = i_6 % 2u;
-      const int i_8 = (int)i_7;
-      pal::wait(smem + 165904 + i_8 * 8, values_filled_phases >> i_8 & 1);
-      values_filled_phases ^= 1u << i_8;
-      pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 99344);
-      pal::wait(smem + 99344, turn_phases & 1);
-      turn_phases ^= 0x1;
-      u32 v_11_packed[32];
-      PAL_UNROLL for (int r = 0; r < 32; ++r) v_11_packed[r] = pal::pack_bf16(v_11[2 * r], v_11[2 * r + 1]);
-      pal::keep(v_11_packed);
-      const u64 right_3 = pal::descriptor(smem + 100352 + i_8 * 32768, 16384, 1024, 1);
-      pal::wgmma_fence();
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[0], v_11_packed[1], v_11_packed[2], v_11_packed[3], right_3, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[4], v_11_packed[5], v_11_packed[6], v_11_packed[7], right_3 + 128, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[8], v_11_packed[9], v_11_packed[10], v_11_packed[11], right_3 + 256, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[12], v_11_packed[13], v_11_packed[14], v_11_packed[15], right_3 + 384, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[16], v_11_packed[17], v_11_packed[18], v_11_packed[19], right_3 + 512, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[20], v_11_packed[21], v_11_packed[22], v_11_packed[23], right_3 + 640, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[24], v_11_packed[25], v_11_packed[26], v_11_packed[27], right_3 + 768, 1);
-      pal::wgmma_m64n128k16_f32_bf16_bf16_registers<1>(weighted[0], v_11_packed[28], v_11_packed[29], v_11_packed[30], v_11_packed[31], right_3 + 896, 1);
-      pal::wgmma_commit();
-      pal::wgmma_wait<0>();
-      pal::keep(weighted[0]);
-      pal::sync_warp();
-      if (lane == 0) pal::arrive(smem + 165888 + i_8 * 8);
-      PAL_UNROLL for (int r = 0; r < 2; ++r) carry[r] = v_3[r];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) carry_2[r] = v_9[r];
     }
-    pal::wgmma_wait<0>();
-    pal::keep(weighted[0]);
-    float part_3[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) part_3[r] = weighted[0][r];
-    float v_12[2];
-    PAL_UNROLL for (int r = 0; r < 2; ++r) v_12[r] = 1.0f / carry_2[r];
-    float spread_3[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) spread_3[r] = v_12[r / 2 % 2];
-    float v_13[64];
-    PAL_UNROLL for (int r = 0; r < 64; ++r) v_13[r] = part_3[r] * spread_3[r];
     float v_14[64];
     PAL_UNROLL for (int r = 0; r < 64; ++r) v_14[r] = v_13[r];
-    pal::sync_named(2, 128);
+    pal::sync_named(1 + warpgroup, 128);
     PAL_UNROLL for (int r = 0; r < 64; r += 8) {
-      const u32 at = smem + 66560 + (warp * 16 + lane % 16) * 128 + (((r / 8 * 16 + lane / 16 * 8)) / 64) * 8192 + (((r / 8 * 16 + lane / 16 * 8)) % 64) * 2 + 16384;
+      const u32 at = smem + 66560 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (((r / 8 * 16 + lane / 16 * 8)) / 64) * 8192 + (((r / 8 * 16 + lane / 16 * 8)) % 64) * 2;
       pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_14[r], v_14[r + 1]), pal::pack_bf16(v_14[r + 2], v_14[r + 3]), pal::pack_bf16(v_14[r + 4], v_14[r + 5]), pal::pack_bf16(v_14[r + 6], v_14[r + 7]));
     }
     pal::fence_async();
-    pal::sync_named(2, 128);
+    pal::sync_named(1 + warpgroup, 128);
     if (warp == 0 && pal::elect()) {
-      pal::tma_store(&out_boxes, smem + 66560 + 16384, 0, i_2, head);
-      pal::tma_store(&out_boxes, smem + 66560 + 24576, 64, i_2, head);
+      pal::tma_store(&out_boxes, smem + 66560 + warpgroup * 16384, 0, i_3, head);
+      pal::tma_store(&out_boxes, smem + 66560 + warpgroup * 16384 + 8192, 64, i_3, head);
       pal::bulk_commit();
       pal::bulk_wait<0>();
     }
-    pal::sync_named(2, 128);
+    pal::sync_named(1 + warpgroup, 128);
   } else {
     pal::registers_decrease<40>();
     if (warp == 0) {

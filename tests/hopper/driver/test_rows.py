@@ -1,0 +1,111 @@
+"""Products of other numbers of rows run in the machine code that a number near them was compiled for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palladio.call import jit
+from palladio.hopper import compile as nvrtc
+from palladio.library import hopper
+from palladio.library.hopper.kept import RowBucket
+from tests.hopper.driver.fake import FakeDriver
+from tests.hopper.driver.stand_ins import Torch, numpy_of
+from tests.hopper.driver.test_namesakes import grouped, wide
+from tests.hopper.kernels import BF16, F32, error, lowered, normal
+
+pytestmark = pytest.mark.usefixtures("known_kernels")
+Y, RHS = normal(64, 96), normal(2, 64, 96)
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise AssertionError("traced or compiled")
+
+
+def compiles_no_more(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(jit, "_stage", fails)
+    patch.setattr(nvrtc, "_compiled", fails)
+
+
+def test_rows_of_a_product(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    y = cuda.tensor(Y)
+
+    def right(m: int, **out: Any) -> None:
+        x = normal(m, 64)
+        result = hopper.matmul(cuda.tensor(x), y, **out)
+        assert tuple(result.shape) == (m, 96)
+        assert error(numpy_of(result), wide(x) @ wide(Y)) < 5e-3
+
+    right(100)
+    compiles_no_more(monkeypatch)
+    for m in (65, 127, 128, 100):
+        right(m)
+    out = cuda.tensor(np.zeros((90, 96), BF16))
+    right(90, out=out)
+    assert np.any(numpy_of(out) != 0) and not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(129)
+
+
+def test_a_kept_call_of_fewer_rows_is_one_launch(card: FakeDriver, cuda: Torch) -> None:
+    x, y = cuda.tensor(normal(90, 64)), cuda.tensor(Y)
+    hopper.matmul(x, y)
+    hopper.matmul(x, y)
+    card.calls()
+    hopper.matmul(x, y)
+    made = [line.partition(" ")[0] for line in card.calls()]
+    assert set(made) <= {"cuLaunchKernelEx", "cuTensorMapReplaceAddress", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
+    assert made.count("cuLaunchKernelEx") == 1
+
+
+def test_machine_code_is_loaded_once_for_all_numbers_of_rows(card: FakeDriver, cuda: Torch) -> None:
+    y = cuda.tensor(Y)
+    card.calls()
+    for m in (100, 90, 110):
+        hopper.matmul(cuda.tensor(normal(m, 64)), y)
+    assert sum(line.startswith("cuLibraryLoadData") for line in card.calls()) == 1
+
+
+def test_rows_of_a_grouped_product(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    rhs = cuda.tensor(RHS)
+
+    def right(*sizes: int, rows: int = 0) -> None:
+        lhs = normal(sum(sizes) + rows, 64)
+        given = cuda.tensor(lhs), rhs, cuda.tensor(np.int32(sizes))
+        assert error(numpy_of(hopper.gmm(*given)), grouped(lhs, RHS, sizes)) < 5e-3
+
+    right(60, 45)
+    compiles_no_more(monkeypatch)
+    right(0, 100)
+    right(70, 0, rows=9)
+    right(1, 127)
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(100, 100)
+
+
+def test_rows_that_threads_copy_are_compiled_for(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y = normal(64, 90)
+    for m in (100, 99):
+        x = normal(m, 64)
+        assert error(numpy_of(hopper.matmul(cuda.tensor(x), cuda.tensor(y))), wide(x) @ wide(y)) < 5e-3
+    compiles_no_more(monkeypatch)
+    with pytest.raises(AssertionError, match="traced"):
+        hopper.matmul(cuda.tensor(normal(98, 64)), cuda.tensor(y))
+
+
+def test_a_text_that_reads_rows_otherwise_is_for_its_own_number_of_rows() -> None:
+    kernel = lowered(hopper.softmax, normal(64, 128, dtype=F32))
+    assert kernel.of_fewer_rows((0, 1), 60) is None
+
+
+def test_buckets_are_small() -> None:
+    for rows in range(1, 40000, 7):
+        bucket = RowBucket.of(rows, (0,), (16,), lambda rows: fails)
+        most = rows if bucket is None else bucket.rows
+        assert rows <= most <= max(-(-rows // 128) * 128, rows + rows // 16)
+        assert rows > 64 or most < rows + 16
