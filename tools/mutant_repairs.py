@@ -5,10 +5,13 @@ A repair is equal to the kernel if it has no finding in any schedule of the matr
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from palladio.base.errors import PalladioError
@@ -38,6 +41,38 @@ class Outcome:
     found: str
     text: str
     seconds: float
+
+
+class Log:
+    """The outcomes in a file, one for each line, so that a run that was cut goes on where it stopped.
+
+    Each line has the `key` of the mutant's program and of the schedules: those of others are passed over.
+
+    Args:
+        path: the file; None to keep nothing. It is for one state of the repairs.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.known: dict[str, Outcome | None] = {}
+        for line in path.read_text("utf-8").splitlines() if path is not None and path.exists() else ():
+            each = json.loads(line)
+            if "key" in each:
+                self.known[each["key"]] = Outcome(**each["outcome"]) if each["outcome"] else None
+
+    def add(self, key: str, found: Outcome | None) -> None:
+        """Add the outcome for a mutant, by its key; None if it has no error."""
+        self.known[key] = found
+        if self._path is not None:
+            line = {"key": key, "outcome": found and asdict(found)}
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def key(kernel: str, number: int, program: Program, count: int) -> str:
+    """The key of a mutant's outcome: its kernel, its number, and a digest of its text and the number of schedules."""
+    digest = blake2b(f"{count} {program}".encode(), digest_size=16).hexdigest()
+    return f"{kernel} {number} {digest}"
 
 
 def broken(program: Program, values: Sequence[Any], count: int = SCHEDULES) -> tuple[Report, Call]:

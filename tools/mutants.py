@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import os
+import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -37,7 +39,7 @@ from palladio.machine.timeline.timing import Timer
 from palladio.ops.threads.launch import launch
 from palladio.types.effects import EffectKind
 from tools.mutant_kernels import Kernel, kernels
-from tools.mutant_repairs import Outcome, outcome, summary
+from tools.mutant_repairs import Log, Outcome, key, outcome, summary
 from tools.mutation import CLASSES, NO_DELAY, WRONG_INDEX, Mutant, mutants, place
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "checking.md"
@@ -83,7 +85,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "attention*",
         "a barrier wait left out",
-        "barrier_wait: pl.when(group == 0)(lambda: plgpu.barrier_arrive_and_wait(turn))",
+        "barrier_wait: pl.loop(group, 1)(lambda _: plgpu.barrier_arrive_and_wait(turn))",
         "the last turn: no product comes after it, and turns order only when warpgroups compute",
     ),
     Reason(
@@ -354,6 +356,16 @@ class Matrix:
         ]
 
 
+@contextmanager
+def workers(jobs: int | None) -> Iterator[ProcessPoolExecutor]:
+    """Processes, by default one for each core; what has not begun when the block is left is cancelled."""
+    pool = ProcessPoolExecutor(jobs or os.cpu_count())
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _survey(number: int) -> tuple[int, list[str]]:
     """The number of a kernel's mutants, and its lines that do not run."""
     kernel, recording, found = _prepared(number)
@@ -372,6 +384,12 @@ def _judged(number: int, mutant: int, count: int) -> Verdict:
     return verdict
 
 
+def _keys(number: int, count: int) -> list[str]:
+    """The keys of a kernel's mutants, in a log of repairs."""
+    kernel, _, found = _prepared(number)
+    return [key(kernel.name, mutant, each.program, count) for mutant, each in enumerate(found)]
+
+
 def _repaired(number: int, mutant: int, count: int) -> Outcome | None:
     """The repair of a mutant of a kernel."""
     kernel, recording, found = _prepared(number)
@@ -381,31 +399,38 @@ def _repaired(number: int, mutant: int, count: int) -> Outcome | None:
 
 
 def run_repairs(
-    chosen: Sequence[int], console: Console, every: int, count: int = SCHEDULES, jobs: int | None = None
+    chosen: Sequence[int],
+    console: Console,
+    every: int,
+    count: int = SCHEDULES,
+    jobs: int | None = None,
+    log: Path | None = None,
 ) -> list[Outcome]:
-    """Repair one of `every` mutants of these kernels, in parallel."""
-    workers = ProcessPoolExecutor(jobs or os.cpu_count())
-    found: list[Outcome] = []
-    with workers as pool, Progress(console=console, transient=True) as progress:
-        surveys = pool.map(_survey, chosen)
-        work = [(kernel, mutant) for kernel, (many, _) in zip(chosen, surveys, strict=True) for mutant in range(many)]
+    """Repair one of `every` mutants of these kernels, in parallel and in a random order, except those in the log."""
+    known = Log(log)
+    with workers(jobs) as pool, Progress(console=console, transient=True) as progress:
+        keys = zip(chosen, pool.map(_keys, chosen, [count] * len(chosen)), strict=True)
+        work = [(name, kernel, mutant) for kernel, every_key in keys for mutant, name in enumerate(every_key)]
         work = work[:: max(1, every)]
-        task = progress.add_task("repairs", total=len(work))
-        for each in pool.map(_repaired, *zip(*work, strict=True), [count] * len(work)):
+        left = [each for each in work if each[0] not in known.known]
+        random.Random(0).shuffle(left)
+        task = progress.add_task("repairs", total=len(left))
+        names = {pool.submit(_repaired, *place, count): name for name, *place in left}
+        for done in as_completed(names):
+            each = done.result()
             progress.advance(task)
-            if each is not None:
-                found.append(each)
-                if each.found != "equal":
-                    line = f"{each.kernel}: {each.mutation} at {each.place}: {each.text or 'no repair'}"
-                    console.print(line, markup=False, soft_wrap=True)
-    return found
+            known.add(names[done], each)
+            if each is not None and each.found != "equal":
+                line = f"{each.kernel}: {each.mutation} at {each.place}: {each.text or 'no repair'}"
+                console.print(line, markup=False, soft_wrap=True)
+    every_outcome = (known.known[name] for name, *_ in work)
+    return [each for each in every_outcome if each is not None]
 
 
 def run_matrix(chosen: Sequence[int], console: Console, count: int = SCHEDULES, jobs: int | None = None) -> Matrix:
     """Judge these kernels and all their mutants, in parallel."""
     matrix = Matrix()
-    workers = ProcessPoolExecutor(jobs or os.cpu_count())
-    with workers as pool, Progress(console=console, transient=True) as progress:
+    with workers(jobs) as pool, Progress(console=console, transient=True) as progress:
         surveys = list(pool.map(_survey, chosen))
         matrix.unreached = [line for _, lines in surveys for line in lines]
         work = [
@@ -483,11 +508,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--repairs", type=int, metavar="N", help="instead, look for the repair of one of N mutants; 1 for all of them"
     )
+    parser.add_argument("--log", type=Path, help="of --repairs: a file of outcomes; those in it are not sought again")
     options = parser.parse_args(arguments)
     console = Console()
     chosen = [number for number, name in enumerate(names) if not options.only or name in options.only]
     if options.repairs:
-        outcomes = run_repairs(chosen, console, options.repairs, options.schedules, options.jobs)
+        outcomes = run_repairs(chosen, console, options.repairs, options.schedules, options.jobs, options.log)
         console.print(summary(outcomes), markup=False, soft_wrap=True)
         return 0 if 10 * sum(each.found == "equal" for each in outcomes) >= 9 * len(outcomes) else 1
     matrix = run_matrix(chosen, console, options.schedules, options.jobs)

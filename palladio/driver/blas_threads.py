@@ -59,9 +59,9 @@ class _OneThread:
     def __init__(self) -> None:
         self._inside: set[object] = set()
         self._limit: Any = None
-        self.begin_anew()
+        self.reset_after_fork()
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked process: do not wait for threads of the parent."""
         self._lock = threading.RLock()
 
@@ -98,4 +98,4 @@ class _OneThread:
 
 one_thread = _OneThread()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=one_thread.begin_anew)
+    os.register_at_fork(after_in_child=one_thread.reset_after_fork)

@@ -40,7 +40,7 @@ class PreparedCache(Generic[T]):
         self.prepared = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._uses = itertools.count()
-        self._underway: dict[Hashable, Any] = {}
+        self._in_progress: dict[Hashable, Any] = {}
         _CACHES.add(self)
 
     def get(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
@@ -51,16 +51,16 @@ class PreparedCache(Generic[T]):
             return found.value
         if key is None or HOLDING.count:
             return self._prepare(key, prepare)
-        turn = self._underway.setdefault(key, threading.RLock())
+        turn = self._in_progress.setdefault(key, threading.RLock())
         with turn:
             try:
                 found = self._entries.get(key)
                 if found is not None:
                     return found.value
-                self._underway.setdefault(key, turn)  # an earlier one may have failed and removed it
+                self._in_progress.setdefault(key, turn)  # an earlier one may have failed and removed it
                 return self._prepare(key, prepare)
             finally:
-                self._underway.pop(key, None)
+                self._in_progress.pop(key, None)
 
     def _prepare(self, key: Hashable | None, prepare: Callable[[], T]) -> T:
         HOLDING.count += 1
@@ -87,18 +87,18 @@ class PreparedCache(Generic[T]):
         """Forget everything."""
         self._entries.clear()
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked process: do not wait for threads of the parent."""
-        self._underway = {}
+        self._in_progress = {}
 
 
 _CACHES: weakref.WeakSet[PreparedCache[Any]] = weakref.WeakSet()
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     for cache in _CACHES:
-        cache.begin_anew()
+        cache.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

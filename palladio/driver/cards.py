@@ -25,10 +25,10 @@ def multiprocessors() -> int:
         driver = ctypes.CDLL(LIBRARY)
     except OSError:
         return H100_SXM.multiprocessors
-    return asked(driver) or H100_SXM.multiprocessors
+    return queried_multiprocessors(driver) or H100_SXM.multiprocessors
 
 
-def asked(driver: Any) -> int | None:
+def queried_multiprocessors(driver: Any) -> int | None:
     """The number of multiprocessors of device 0 according to the driver; None without a Hopper card."""
     device = ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):

@@ -263,7 +263,7 @@ def request(interpret: Any) -> None:
     wanted = choose(interpret)
     if found and found[0] != wanted:
         raise PalladioValueError(
-            "the calls of one staged function ask for different executors",
+            "the calls of one staged function select different executors",
             argument="interpret",
             expected=f"{found[0].name}, as an earlier call asks",
             got=f"{wanted.name}: {interpret!r}",

@@ -34,7 +34,7 @@ def on_machines(make: MakeMachine = unchecked, after: After | None = None, grids
         grids: run other grids on machines too.
     """
 
-    def carried_out(eqn: Eqn) -> Callable[..., Sequence[Any]] | None:
+    def override(eqn: Eqn) -> Callable[..., Sequence[Any]] | None:
         if not concurrent(eqn) and not (grids and eqn.op is grid_call):
             return None
 
@@ -50,7 +50,7 @@ def on_machines(make: MakeMachine = unchecked, after: After | None = None, grids
 
         return run
 
-    return Evaluator(dict.fromkeys(KERNEL_CALLS, carried_out))
+    return Evaluator(dict.fromkeys(KERNEL_CALLS, override))
 
 
 __all__ = ["on_machines", "rules", "unchecked"]

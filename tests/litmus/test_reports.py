@@ -51,7 +51,7 @@ def test_threads_that_wait_at_one_place_are_one_entry() -> None:
     report = the_finding(case(body, X, out=X, threads=6, scratch=[plgpu.Barrier(num_arrivals=7)]))
     assert shown(report) == textwrap.dedent(
         """\
-        deadlock: all 6 threads that have not ended wait, and nothing is under way that could wake one
+        deadlock: all 6 threads that have not ended wait, and nothing is in flight that could wake one
           block (0) wg 0, block (0) wg 1, block (0) wg 2 and 3 more: wait for completion 1 of barrier met: \
 6 of 7 arrivals have come, by wg 0, wg 1, wg 2 and 3 more
             test_reports.py:N, in body
@@ -89,7 +89,7 @@ def test_a_deadlock_says_who_could_end_each_wait_and_who_has_ended() -> None:
     assert report.details == (
         "block (0) wg 1 could end the wait for pong, and waits too",
         "block (0) wg 0 could end the wait for ping, and waits too",
-        "round in a circle: block (0) wg 0 waits for pong, which block (0) wg 1 could end; "
+        "a cycle of waits: block (0) wg 0 waits for pong, which block (0) wg 1 could end; "
         "block (0) wg 1 waits for ping, which block (0) wg 0 could end",
         "ended already: block (0) wg 2",
     )

@@ -1,7 +1,8 @@
-"""Where the buffers of a block lie, and what may still be under way in memory that was given back."""
+"""Where the buffers of a block lie, and what may still be in flight in memory that was given back."""
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import numpy as np
@@ -82,3 +83,56 @@ def test_the_next_owner_of_the_bytes_must_not_use_them() -> None:
 
 def test_the_next_owner_may_use_other_bytes() -> None:
     assert levels(stored_then(128, slice(64, 128))) == [("scope-in-use", "hint", 2)]
+
+
+def parties(call: Any) -> list[tuple[str, str, str]]:
+    """Thread, action and source line of each participant of a check's only finding, an error."""
+    (found,) = pl.check(call, X, schedules=8).findings
+    assert (found.code, found.level) == ("scope-in-use", "error")
+    lines = [(each, linecache.getline(each.location.file, each.location.line)) for each in found.participants]
+    return [(each.thread, each.did, line.strip()) for each, line in lines]
+
+
+def test_the_report_names_the_next_owner_the_operation_and_the_end_of_its_scope() -> None:
+    assert parties(stored_then(128, slice(0, 128))) == [
+        ("block 0 thread", "writes it, by store", "tile[part] = jnp.zeros(part.stop - part.start, np.float32)"),
+        ("block 0 thread", "starts copy_smem_to_gmem, which reads it", "plgpu.copy_smem_to_gmem(tile, out)"),
+        ("block 0 thread", "leaves the scope", "pl.run_scoped(first, plgpu.SMEM((64,), np.float32))"),
+    ]
+
+
+def test_the_three_parties_may_be_three_threads() -> None:
+    """Thread 0 copies out of a scope that thread 2 leaves last; thread 1 is the first to use the next one."""
+
+    def body(x: Any, out: Any, left: Any) -> None:
+        wg = pl.axis_index("wg")
+
+        def first(tile: Any) -> None:
+            @pl.when(wg == 0)
+            def _() -> None:
+                tile[...] = x[...]
+                plgpu.commit_smem()
+                plgpu.copy_smem_to_gmem(tile, out)
+
+            pl.when(wg == 2)(lambda: plgpu.barrier_wait(left))
+
+        def second(tile: Any) -> None:
+            pl.when(wg == 1)(lambda: tile.__setitem__(..., x[...]))
+
+        pl.run_scoped(first, plgpu.SMEM((64,), np.float32), collective_axes="wg")
+        pl.when(wg < 2)(lambda: plgpu.barrier_arrive(left))
+        pl.run_scoped(second, plgpu.SMEM((64,), np.float32), collective_axes="wg")
+        plgpu.wait_smem_to_gmem(0)
+
+    call = plgpu.kernel(
+        body,
+        pl.ShapeDtypeStruct(X.shape, X.dtype),
+        scratch_types=[plgpu.Barrier(num_arrivals=2)],
+        num_threads=3,
+        thread_name="wg",
+    )
+    assert [(thread, did.partition(",")[0]) for thread, did, _ in parties(call)] == [
+        ("block 0 wg 1", "writes it"),
+        ("block 0 wg 0", "starts copy_smem_to_gmem"),
+        ("block 0 wg 2", "leaves the scope"),
+    ]

@@ -13,7 +13,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library import hopper
 from palladio.library.hopper import MatmulConfig, matmul
-from palladio.machine.check.induction import Step, Trace, holds
+from palladio.machine.check.induction import Step, Trace, obstacle
 from tests.library.test_attention import inputs
 from tools.mutant_kernels import several_threads
 
@@ -451,6 +451,9 @@ LATE = {
     "shifted bits": lambda step, _: (step >> 6) == 1,
     "a narrow number": lambda step, _: step.astype(jnp.int8) + jnp.int8(50) < 0,
     "a wide number": lambda step, _: step * jnp.int32(2**26) < 0,
+    "a rounded float32": lambda step, _: (step + jnp.int32(2**28)).astype(jnp.float32) > F32(2**28),
+    "a rounded bfloat16": lambda step, _: (step + jnp.int32(2**13)).astype(jnp.bfloat16) > 2**13,
+    "a rounded float8": lambda step, _: (step + jnp.int32(128)).astype(jnp.float8_e5m2).astype(F32) > F32(128),
     "the lesser": lambda step, _: jnp.minimum(step, FAR) == FAR,
     "a count": lambda _, seen: seen.carry == FAR,
     "a power that is carried": Carried(),
@@ -491,7 +494,7 @@ def test_the_same_with_a_condition_that_stays_as_it_is_is_covered(name: str) -> 
     assert checked(late_arrival(EARLY[name]), 17).beyond == "k ≥ 1"
 
 
-def rows_of_two(first: Callable[[Any, int], Any], second: Callable[[Any, int], Any], spare: int = 0) -> Kernel:
+def rows_of_two(first: Callable[[Any, int], Any], second: Callable[[Any, int], Any]) -> Kernel:
     """Two threads write rows of one output, each its own ones."""
 
     def kernel(k: int) -> Any:
@@ -512,7 +515,7 @@ def rows_of_two(first: Callable[[Any, int], Any], second: Callable[[Any, int], A
 
         made = plgpu.kernel(
             body,
-            pl.ShapeDtypeStruct((2 * k + spare, ROW), F32),
+            pl.ShapeDtypeStruct((2 * k, ROW), F32),
             scratch_types=[plgpu.Barrier(num_arrivals=2)],
             num_threads=2,
             thread_name="wg",
@@ -537,11 +540,6 @@ def of_rows(kernel: Kernel) -> Any:
 )
 def test_rows_that_never_meet_are_covered(first: Any, second: Any) -> None:
     assert of_rows(rows_of_two(first, second)).beyond == "k ≥ 1"
-
-
-def test_rows_that_meet_at_a_larger_size_are_not_covered() -> None:
-    meeting = rows_of_two(lambda step, k: step, lambda step, k: 40 + 0 * step + step // 64, spare=100)
-    assert of_rows(meeting).beyond == ""
 
 
 def test_rows_that_are_outside_at_a_larger_size_are_not_covered() -> None:
@@ -584,15 +582,15 @@ def test_arrivals_that_may_be_of_another_phase_are_not_settled() -> None:
 # The proof itself, on sequences by hand.
 
 
-def trace(k: int, states: str = "as", settled: bool = True) -> Trace:
+def trace(k: int, states: str = "as", why: str = "") -> Trace:
     """A run of k steps after a beginning; its states by their letters."""
     events = ["begin", *["step"] * k, "end"]
     steps = [Step(((each,),), letter.encode()) for each, letter in zip(events, states.ljust(k + 2, "s"), strict=False)]
-    return Trace(steps, settled=settled, launches=1)
+    return Trace(steps, obstacle=why, launches=1)
 
 
 def proved(**change: Any) -> bool:
-    return holds(lambda number, *_: trace(number + 1, **change), 5)
+    return not obstacle(lambda number, *_: trace(number + 1, **change), 5)
 
 
 def test_equal_states_with_a_step_between_them_prove_it() -> None:
@@ -600,7 +598,7 @@ def test_equal_states_with_a_step_between_them_prove_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"states": "abcdefghij"}, {"settled": False}], ids=["no state comes again", "another order"]
+    "change", [{"states": "abcdefghij"}, {"why": "another order"}], ids=["no state comes again", "another order"]
 )
 def test_without_them_nothing_is_proved(change: dict[str, Any]) -> None:
     assert not proved(**change)
@@ -632,21 +630,21 @@ def test_the_verdict_on_other_kernels_of_the_library_holds_for_every_length(kern
 
 
 def test_too_few_sizes_prove_nothing() -> None:
-    assert not holds(lambda number, *_: trace(number + 1), 3)
+    assert obstacle(lambda number, *_: trace(number + 1), 3)
 
 
 def test_a_step_that_is_new_proves_nothing() -> None:
     traces = {k: trace(k + 1) for k in range(5)}
     traces[4].steps[3] = Step((("another",),), b"s")
-    assert not holds(lambda number, *_: traces[number], 5)
+    assert obstacle(lambda number, *_: traces[number], 5)
 
 
 def test_sizes_that_change_nothing_prove_nothing() -> None:
-    assert not holds(lambda *_: trace(3), 5)
+    assert obstacle(lambda *_: trace(3), 5)
 
 
 def test_memory_that_grows_proves_nothing() -> None:
     traces = {k: trace(k + 1) for k in range(5)}
     for k, each in traces.items():
         each.allocated.add(("buffer", f"f32[{k}]"))
-    assert not holds(lambda number, *_: traces[number], 5)
+    assert obstacle(lambda number, *_: traces[number], 5)

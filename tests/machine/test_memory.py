@@ -201,3 +201,14 @@ def test_a_copy_of_a_second_scope_is_not_taken_for_one_of_the_first() -> None:
     kernel = plgpu.kernel(body, pl.ShapeDtypeStruct((2, 8), jnp.float32), num_threads=1, thread_name="wg")
     for schedule in ("round_robin", "latest"):
         assert [finding.code for finding in pl.check(kernel, x, schedule=schedule).findings] == ["copy-not-awaited"]
+
+
+def test_a_check_of_many_schedules_keeps_no_more_than_one_of_few() -> None:
+    counts: list[int] = []
+
+    def count(*_: Any) -> None:
+        gc.collect()
+        counts.append(sum(type(each) in KINDS for each in gc.get_objects()))
+
+    assert pl.check(ring(4), np.ones((4, 8), np.float32), schedules=32, progress=count).ok
+    assert max(counts[8:]) <= max(counts[:8]) + SPARE

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from fnmatch import fnmatchcase
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import palladio as pl
 import palladio.gpu as plgpu
@@ -23,6 +26,7 @@ from palladio.types.attributes import Arrivals
 from palladio.types.types import BARRIER
 from tools import mutants as tool
 from tools.mutant_kernels import Kernel, kernels
+from tools.mutant_repairs import Log, key
 from tools.mutation import CLASSES, NO_DELAY, WRONG_INDEX, Mutant, mutants
 
 STEPS, STAGES, SIDE = 5, 3, 8
@@ -297,6 +301,43 @@ def test_survivors_of_one_kind_are_one_line() -> None:
 def test_a_finding_in_a_kernel_as_it_stands_is_a_false_alarm() -> None:
     found = tool.Matrix([], [tool.Verdict("matmul", "", "", "", code="deadlock", tried=3)])
     assert "False alarms on them as they stand: 1, in 3 runs." in tool.table(found)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, where another test imported it
+def test_a_search_for_repairs_that_was_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    log, console = tmp_path / "repairs.jsonl", Console(file=StringIO())
+    (locked,) = [number for number, kernel in enumerate(kernels()) if kernel.name == "a lock"]
+    first = tool.run_repairs([locked], console, 12, 1, 1, log)
+    assert first and {each.kernel for each in first} == {"a lock"}
+    lines = log.read_text("utf-8").splitlines()
+    log.write_text("\n".join([lines[0].replace('"equal"', '"other"'), *lines[2:]]) + "\n", "utf-8")
+    again = tool.run_repairs([locked], console, 12, 1, 1, log)
+    assert len(log.read_text("utf-8").splitlines()) == len(lines)
+    assert [each.found for each in again].count("other") == 1 + [each.found for each in first].count("other")
+    assert [(each.mutation, each.place, each.text) for each in again] == [
+        (each.mutation, each.place, each.text) for each in first
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, where another test imported it
+def test_what_has_not_begun_is_cancelled_where_a_search_is_interrupted() -> None:
+    with pytest.raises(KeyboardInterrupt), tool.workers(1) as pool:
+        first, *_, last = [pool.submit(time.sleep, seconds) for seconds in (0.5, *[0] * 10)]
+        raise KeyboardInterrupt
+    assert last.cancelled() and not first.cancelled()
+
+
+def test_a_log_is_for_the_same_programs_and_number_of_schedules(tmp_path: Path) -> None:
+    first, other = (each.program for each in (recording(), tool._prepared(0)[1]))
+    keys = [key("a", 1, first, 2), key("a", 1, first, 3), key("a", 1, other, 2), key("b", 1, first, 2)]
+    keys.append(key("a", 2, first, 2))
+    assert len({*keys}) == len(keys) and keys[0] == key("a", 1, first, 2)
+    path = tmp_path / "repairs.jsonl"
+    path.write_text('{"kernel": "a", "mutant": 1, "outcome": null}\n', "utf-8")
+    Log(path).add(keys[0], None)
+    assert Log(path).known == {keys[0]: None}
 
 
 # The page.

@@ -10,7 +10,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio.machine.run import products
-from palladio.machine.run.products import Products, Sum
+from palladio.machine.run.products import MOST_WIDENED, Products, Sum, Widened
 
 A, B, C, D = (np.random.default_rng(n).normal(size=(8, 8)).astype(np.float16) for n in range(4))
 
@@ -112,3 +112,31 @@ def test_every_schedule_has_the_result_of_the_first() -> None:
     again = square.astype(np.float32).astype(np.float16).astype(np.float64)
     assert np.linalg.norm(found[0] - (square + again @ again)) < 1e-3 * np.linalg.norm(found[0])
     assert len({each.tobytes() for each in found}) == 1
+
+
+def test_an_operand_is_widened_once_for_the_same_bytes() -> None:
+    widened = Widened()
+    first = widened.of(A)
+    assert first.dtype == np.float32 and np.array_equal(first, A.astype(np.float32))
+    assert widened.of(A.copy()) is first
+    assert np.array_equal(widened.of(A.reshape(4, 16)), A.astype(np.float32).reshape(4, 16))
+
+
+def test_operands_that_begin_alike_are_told_apart() -> None:
+    widened, other = Widened(), np.vstack([A[:-1], B[-1:]])
+    for each in (A, other, A, other):
+        assert np.array_equal(widened.of(each), each.astype(np.float32))
+
+
+@pytest.mark.parametrize("operand", [A.astype(np.float32), A.T, A[0]], ids=["float32", "transposed", "a row"])
+def test_other_operands_stay_as_they_are(operand: Any) -> None:
+    assert Widened().of(operand) is operand
+
+
+def test_the_operands_that_are_kept_are_bounded() -> None:
+    widened = Widened()
+    operands = [np.full((512, 512), n, np.float16) for n in range(2 + MOST_WIDENED // (512 * 512 * 6))]
+    assert widened.of(operands[0]) is widened.of(operands[0])
+    for each in operands:
+        assert np.array_equal(widened.of(each), each.astype(np.float32))
+    assert widened.of(operands[-1]) is not widened.of(operands[-1])

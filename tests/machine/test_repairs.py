@@ -313,7 +313,7 @@ def test_the_index_of_a_flag_is_changed_before_another_flag_is_raised() -> None:
     """Nothing counts flags: with one more of them, every kernel that waits for flags goes on."""
     program = idiom("atomics: flags").program
     places = [spot.eqn.location for spot in spots(program) if spot.eqn.op.name == "atomic"]
-    polls = [Participant("block", "looks again and again", place) for place in places[1:]]
+    polls = [Participant("block", "polls repeatedly", place) for place in places[1:]]
     tiers = next(Candidates(program, Finding("deadlock", "threads look again", tuple(polls))).rounds())
     texts = [candidate.text for tier in tiers for candidate in tier]
     changed = [number for number, text in enumerate(texts) if text.startswith("move the index of `raised`")]

@@ -37,22 +37,22 @@ def copied(signals: Signals, amount: int = 1) -> Access:
     return access
 
 
-def heard(signals: Signals, amount: int, **waiting: int) -> Clock:
+def acquired(signals: Signals, amount: int, **waiting: int) -> Clock:
     """What a wait learns."""
-    return signals.heard(amount, clock(**waiting))[0].copy()
+    return signals.acquired(amount, clock(**waiting))[0].copy()
 
 
 def test_the_only_signal_is_heard() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
-    assert heard(signals, 1).covers(ONE, 1)
+    assert acquired(signals, 1).covers(ONE, 1)
 
 
 def test_of_two_signals_a_wait_for_one_hears_neither() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
     signalled(signals, TWO, 1)
-    known = heard(signals, 1)
+    known = acquired(signals, 1)
     assert not known.covers(ONE, 1)
     assert not known.covers(TWO, 1)
 
@@ -61,7 +61,7 @@ def test_a_wait_for_two_hears_both() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
     signalled(signals, TWO, 1)
-    known = heard(signals, 2)
+    known = acquired(signals, 2)
     assert known.covers(ONE, 1)
     assert known.covers(TWO, 1)
 
@@ -70,7 +70,7 @@ def test_of_two_signals_of_one_thread_the_first_is_heard() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
     signalled(signals, ONE, 2)
-    known = heard(signals, 1)
+    known = acquired(signals, 1)
     assert known.covers(ONE, 1)
     assert not known.covers(ONE, 2)
 
@@ -79,7 +79,7 @@ def test_a_signal_that_comes_behind_another_needs_it() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
     signalled(signals, TWO, 1, one=1)
-    known = heard(signals, 1)
+    known = acquired(signals, 1)
     assert known.covers(ONE, 1)
     assert not known.covers(TWO, 1)
 
@@ -89,7 +89,7 @@ def test_what_was_taken_before_is_needed_too() -> None:
     signalled(signals, ONE, 1)
     signalled(signals, TWO, 1)
     signals.taken(1, WAITING, 1)
-    known = heard(signals, 1, waiting=1)
+    known = acquired(signals, 1, waiting=1)
     assert known.covers(ONE, 1)
     assert known.covers(TWO, 1)
 
@@ -99,7 +99,7 @@ def test_what_another_thread_took_in_no_order_is_not() -> None:
     signalled(signals, ONE, 1)
     signalled(signals, TWO, 1)
     signals.taken(1, OTHER, 1)
-    assert not heard(signals, 1).covers(ONE, 1)
+    assert not acquired(signals, 1).covers(ONE, 1)
 
 
 def test_whoever_gives_back_what_it_took_is_heard_by_the_next() -> None:
@@ -107,14 +107,14 @@ def test_whoever_gives_back_what_it_took_is_heard_by_the_next() -> None:
     signalled(signals, ONE, 1)  # the token
     signals.taken(1, OTHER, 1)
     signalled(signals, OTHER, 2, one=1)
-    assert heard(signals, 1).covers(OTHER, 2)
+    assert acquired(signals, 1).covers(OTHER, 2)
 
 
 def test_whoever_gives_without_having_taken_is_not() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
     signalled(signals, OTHER, 2, one=1)
-    assert not heard(signals, 1).covers(OTHER, 2)
+    assert not acquired(signals, 1).covers(OTHER, 2)
 
 
 def test_of_two_tokens_neither_holder_is_heard() -> None:
@@ -123,7 +123,7 @@ def test_of_two_tokens_neither_holder_is_heard() -> None:
     for holder, epoch in ((TWO, 1), (OTHER, 1)):
         signals.taken(1, holder, epoch)
         signalled(signals, holder, epoch + 1, one=1)
-    known = heard(signals, 1)
+    known = acquired(signals, 1)
     assert known.covers(ONE, 1)
     assert not known.covers(TWO, 2)
     assert not known.covers(OTHER, 2)
@@ -133,7 +133,7 @@ def test_a_large_signal_is_needed_where_small_ones_do_not_do() -> None:
     signals = Signals()
     signalled(signals, ONE, 1, amount=4)
     signalled(signals, TWO, 1, amount=1)
-    known = heard(signals, 3)
+    known = acquired(signals, 3)
     assert known.covers(ONE, 1)
     assert not known.covers(TWO, 1)
 
@@ -141,34 +141,34 @@ def test_a_large_signal_is_needed_where_small_ones_do_not_do() -> None:
 def test_what_one_wait_has_heard_later_ones_know() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
-    heard(signals, 1)
+    acquired(signals, 1)
     signalled(signals, TWO, 1)
-    assert heard(signals, 1).covers(ONE, 1)
+    assert acquired(signals, 1).covers(ONE, 1)
 
 
 def test_the_only_copy_is_heard() -> None:
     signals = Signals()
     copy = copied(signals)
-    known = heard(signals, 1)
+    known = acquired(signals, 1)
     assert known.covers(COPIES, copy.epoch)
 
 
 def test_of_two_copies_a_wait_for_one_hears_neither() -> None:
     signals = Signals()
     copies = [copied(signals), copied(signals)]
-    assert [heard(signals, 1).covers(COPIES, copy.epoch) for copy in copies] == [False, False]
+    assert [acquired(signals, 1).covers(COPIES, copy.epoch) for copy in copies] == [False, False]
 
 
 def test_a_copy_that_starts_later_does_not_matter() -> None:
     signals = Signals()
     first = copied(signals)
-    heard(signals, 1)
+    acquired(signals, 1)
     signals.taken(1, WAITING, 1)
     second = copied(signals)
-    known = heard(signals, 1)
+    known = acquired(signals, 1)
     assert known.covers(COPIES, first.epoch)
     assert not known.covers(COPIES, second.epoch)
-    assert heard(signals, 1, waiting=1).covers(COPIES, second.epoch)
+    assert acquired(signals, 1, waiting=1).covers(COPIES, second.epoch)
 
 
 def test_of_a_hundred_threads_that_signal_a_wait_for_all_but_one_hears_none() -> None:
@@ -178,9 +178,9 @@ def test_of_a_hundred_threads_that_signal_a_wait_for_all_but_one_hears_none() ->
         own = table.clock()
         own.set(component, 1)
         signals.add(1, (own, own.copy()), component, 1)
-    known = signals.heard(99, table.clock())[0]
+    known = signals.acquired(99, table.clock())[0]
     assert not any(known.covers(component, 1) for component in components)
-    known = signals.heard(100, table.clock())[0]
+    known = signals.acquired(100, table.clock())[0]
     assert all(known.covers(component, 1) for component in components)
 
 
@@ -189,7 +189,7 @@ def test_of_many_signals_of_two_threads_those_are_heard_that_are_needed() -> Non
     for epoch in range(1, 151):
         signalled(signals, ONE, epoch)
         signalled(signals, TWO, epoch)
-    known = heard(signals, 200)
+    known = acquired(signals, 200)
     assert known.epoch(ONE) == known.epoch(TWO) == 50, "the other thread has 150, so 50 are needed of each"
 
 
@@ -199,4 +199,4 @@ def test_the_signals_kept_apart_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     for epoch in range(1, 20):
         signalled(signals, ONE if epoch % 2 else TWO, epoch)
     assert len(signals._open) <= 8
-    assert heard(signals, 1).covers(ONE, 1)
+    assert acquired(signals, 1).covers(ONE, 1)

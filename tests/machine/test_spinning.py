@@ -67,20 +67,18 @@ def test_a_flag_between_blocks_is_seen(policy: Any) -> None:
 def test_a_flag_that_nobody_raises_is_a_deadlock(policy: Any) -> None:
     (finding,) = pl.check(flagged(3, raises=False), schedule=policy.name).findings
     assert finding.code == "deadlock"
-    assert {each.did for each in finding.participants} == {"looks again and again"}
+    assert {each.did for each in finding.participants} == {"polls repeatedly"}
     assert finding.locations
 
 
 def test_polling_without_end_is_a_deadlock() -> None:
     (finding,) = pl.check(polled(arrives=False), schedules=1).findings
     assert finding.code == "deadlock"
-    assert "threads look again and again whether something has happened, and no thread is left that could do it" in str(
-        finding
-    )
+    assert "threads poll for an event that no remaining thread can cause" in str(finding)
 
 
 def test_without_the_checker_it_is_an_error() -> None:
-    with pytest.raises(pl.PalladioValueError, match="deadlock: threads look again and again"):
+    with pytest.raises(pl.PalladioValueError, match="deadlock: threads poll for an event"):
         polled(arrives=False)()
 
 

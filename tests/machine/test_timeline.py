@@ -69,7 +69,7 @@ class TestMeasures:
             ]
         )
         assert timeline.overlap("copy", "wgmma") == timeline.overlap("wgmma", "copy") == 30
-        assert timeline.under_way("copy") == 60
+        assert timeline.time_in_flight("copy") == 60
 
     def test_a_kind_overlaps_itself_where_two_of_its_steps_do(self) -> None:
         assert Timeline([span(PATH, 0, 40, "copy"), span(PATH, 30, 60, "copy")]).overlap("copy", "copy") == 10

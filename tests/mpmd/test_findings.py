@@ -101,7 +101,7 @@ def test_the_evaluator_names_both_programs_of_a_deadlock() -> None:
     with pytest.raises(ValueError) as error:
         call(left, right)(X)
     text = shown(error.value)
-    assert text.startswith("deadlock: all 3 threads that have not ended wait, and nothing is under way")
+    assert text.startswith("deadlock: all 3 threads that have not ended wait, and nothing is in flight")
     assert "left 0 left waits until semaphore free is 1: it is 0" in text
     assert "right 0 right and right 1 right wait until semaphore full is 1: it is 0" in text
     assert "pl.semaphore_wait(free)" in text

@@ -98,3 +98,7 @@ def test_the_sizes_of_the_other_meshes_are_known() -> None:
 def test_the_axes_of_sub_cores_have_the_semantics_of_pallas() -> None:
     mesh = pltpu.VectorSubcoreMesh("core", "subcore", 2, 4)
     assert mesh.dimension_semantics == [pltpu.CORE_PARALLEL, pltpu.SUBCORE_PARALLEL]
+
+
+def test_the_kinds_of_core_are_those_of_a_tpu() -> None:
+    assert [each.name for each in pltpu.CoreType] == ["TC", "SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -11,12 +11,12 @@ from typing import Any
 
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.driver.checks.larger import larger_sizes
 from palladio.driver.checks.report import Report
 from palladio.driver.checks.runs import places_of, run_branch, run_branches, run_named, run_once
 from palladio.driver.repairs.search import SECONDS, repair_all
 from palladio.machine.check.accesses import Places
 from palladio.machine.check.findings import Finding, checked_codes
-from palladio.machine.check.induction import FEWEST, InTurn, Recorder, Trace, holds
 from palladio.machine.run.explore import Exploration
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import Policy, named
@@ -106,7 +106,7 @@ def check(
     for sized in combinations:
         part = Report(ignore=codes)
         call = partial(fn, **sized) if sized else fn
-        tell = progress and _counting_on(progress, report.explored, len(policies) * len(combinations))
+        tell = progress and _continued(progress, report.explored, len(policies) * len(combinations))
         if exhaustive and schedule is None:
             _explore(part, call, args, schedules or EXPLORED, tell, executor)
         else:
@@ -118,7 +118,7 @@ def check(
         complete = complete and part.complete
     report.complete = complete
     if not report.findings and not report.ignored:
-        report.beyond = _beyond(fn, args, combinations)
+        report.beyond, report.limit = larger_sizes(fn, args, combinations)
     if seconds and report.of_level("error"):
         _repair(report, [partial(fn, *args, **sized) for sized in combinations], policies, seconds)
     return report
@@ -134,28 +134,6 @@ def _seconds(repairs: Any) -> float:
     if not isinstance(repairs, (bool, int, float)) or repairs < 0:
         raise PalladioValueError("a search takes a number of seconds", argument="repairs", got=repr(repairs))
     return SECONDS if repairs is True else float(repairs)
-
-
-def _beyond(fn: Callable[..., Any], args: tuple[Any, ...], combinations: Sequence[dict[str, Any]]) -> str:
-    """The sizes for which a verdict without findings follows by induction."""
-    if len(combinations) < FEWEST or any(len(each) != 1 for each in combinations):
-        return ""
-    (name,) = combinations[0]
-    values = [each[name] for each in combinations]
-    if not all(type(value) is int for value in values):
-        return ""
-    first, stride = values[0], values[1] - values[0]
-    if stride < 1 or values != [*range(first, first + stride * len(values), stride)]:
-        return ""
-
-    def record(number: int, shared: Collection[str] | None, states: Collection[int]) -> Trace:
-        recorder = Recorder(shared, states)
-        run_once(partial(fn, **{name: values[number]}), args, InTurn, recorder.follow)
-        return recorder.trace
-
-    if not holds(record, len(values)):
-        return ""
-    return f"{name} ≥ {first}" if stride == 1 else f"{name} = {first}, {first + stride}, {first + 2 * stride}, …"
 
 
 def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]]:
@@ -175,7 +153,7 @@ def _combinations(sizes: Mapping[str, Iterable[Any]] | None) -> list[dict[str, A
     return found
 
 
-def _counting_on(progress: Progress, before: int, total: int) -> Progress:
+def _continued(progress: Progress, before: int, total: int) -> Progress:
     """Progress that continues counting from a number of schedules."""
     return lambda done, known: progress(before + done, total if known is not None else None)
 
@@ -196,7 +174,7 @@ def _sample(
         places = Places() if executor is None else places_of(fn)  # it may run parts in this process too
         for policy in policies[: len(policies) - len(names)]:
             deadlock = any(each.code == "deadlock" for each in (*report.findings, *report.ignored))
-            prepare = Machine.give_up_soon if deadlock else None
+            prepare = Machine.expect_deadlock if deadlock else None
             run = run_once(fn, args, lambda policy=policy: policy, prepare, places=places)  # type: ignore[misc]
             _count(report, run.findings, 1, progress, len(policies))
         for part, found in zip(parts, spread, strict=True):

@@ -26,6 +26,7 @@ class Report:
         strict: whether warnings and hints count like errors.
         sizes: the number of combinations of sizes with which the function ran.
         beyond: the sizes for which the verdict follows by induction, e.g. "k ≥ 3"; empty if there are none.
+        limit: why it follows for no larger ones; empty if it does, and where no sizes were given.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -35,6 +36,7 @@ class Report:
     strict: bool = False
     sizes: int = 1
     beyond: str = ""
+    limit: str = ""
     ignore: frozenset[str] = field(default=frozenset(), repr=False)
     call: Callable[[], Any] | None = field(default=None, repr=False)
 
@@ -129,7 +131,8 @@ class Report:
 
     def render(self) -> str:
         """The report as text."""
-        return "\n\n".join([*(finding.render() for finding in self.ordered), self.summary])
+        last = "\n".join(filter(None, (self.summary, self.limit)))
+        return "\n\n".join([*(finding.render() for finding in self.ordered), last])
 
     def __str__(self) -> str:
         return self.render()

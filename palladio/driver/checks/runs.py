@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from palladio.base.collector import seldom_collected
+from palladio.base.collector import infrequent_collections
 from palladio.base.errors import PalladioValueError
 from palladio.driver.executors import SIMULATOR, use
 from palladio.driver.simulation import Session, session
@@ -30,7 +30,7 @@ def run_once(
 ) -> Session:
     """Run a function once on the simulator, collecting findings."""
     made = Session(policy, prepare=prepare, places=Places() if places is None else places)
-    with use(SIMULATOR), session(made) as current, seldom_collected():
+    with use(SIMULATOR), session(made) as current, infrequent_collections():
         try:
             fn(*args)
         except CheckError as error:  # a run that cannot continue
@@ -43,7 +43,7 @@ def run_named(fn: Callable[..., Any], args: tuple[Any, ...], names: Sequence[str
     """Run the schedules of these names, one after the other; the task of an executor's worker."""
     places, found = places_of(fn), []
     for name in names:
-        prepare = Machine.give_up_soon if any(each.code == "deadlock" for each in found) else None
+        prepare = Machine.expect_deadlock if any(each.code == "deadlock" for each in found) else None
         found += run_once(fn, args, partial(named, name), prepare, places=places).findings
     return found
 

@@ -48,7 +48,7 @@ class RunRecord(Timer):
             self._waits[thread, thing.barrier] += 1
         super().observed(thread, thing, number, label, eqn)
 
-    def met(self) -> None:
+    def reported(self) -> None:
         """The finding has been reported: later equations are not involved."""
         if self._before is None:
             self._before = {eqn for ran in self._ran.values() for eqn in ran}
@@ -95,7 +95,7 @@ class Meeting(list[Finding]):
         """Keep a finding."""
         super().append(finding)
         if any(operand.key in self.keys for operand in finding.operands):
-            self.record.met()
+            self.record.reported()
 
 
 __all__ = ["Meeting", "RunRecord"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from palladio.base.collector import seldom_collected
+from palladio.base.collector import infrequent_collections
 from palladio.base.errors import InternalError, PalladioError
 from palladio.driver.executors import REFERENCE, SIMULATOR
 from palladio.driver.repairs.calls import Call, Results, agree, recorded
@@ -149,7 +149,7 @@ def repaired(
         search = Search(call, finding, names, frozenset(known) - keys([finding]), budget)
         candidates = Candidates(call.program, finding, search.hopeless)
         if candidates.guilty:
-            with seldom_collected():
+            with infrequent_collections():
                 found = search.first(candidates.rounds())
             if found is not None or budget.spent:
                 return found
@@ -157,7 +157,7 @@ def repaired(
 
 
 @dataclass(frozen=True, eq=False)
-class _Alive:
+class _Clean:
     """A candidate that is clean in the timed run: its runner, results, modelled time, and remaining findings.
 
     `elsewhere` is as in `Candidate`.
@@ -260,21 +260,21 @@ class Search:
         may leave other findings of the check, which another mistake may cause. A change that accesses other memory may
         change the results, since an index was wrong; of these the nearest to the finding comes first.
         """
-        rest: list[_Alive] = []
+        rest: list[_Clean] = []
         for tier in tiers:
-            alive = list(self._alive(tier))
-            whole = [each for each in alive if not each.left and (not each.changes or self.call.definition is None)]
+            clean = list(self._clean(tier))
+            whole = [each for each in clean if not each.left and (not each.changes or self.call.definition is None)]
             for each in sorted(whole, key=lambda each: each.duration):
                 if self._holds(each):
                     return self._repair(each)
-            rest += [each for each in alive if each not in whole]
+            rest += [each for each in clean if each not in whole]
             if self.budget.spent:
                 break
         rest.sort(key=lambda each: (len(each.left), each.elsewhere, 0 if each.elsewhere else each.duration))
         tested = (each for n, each in enumerate(rest) if n < AT_LEAST or not self.budget.spent)
         return next((self._repair(each) for each in tested if self._holds(each)), None)
 
-    def _alive(self, tier: Iterator[Candidate]) -> Iterator[_Alive]:
+    def _clean(self, tier: Iterator[Candidate]) -> Iterator[_Clean]:
         """The candidates of a tier that are clean in the schedule of the finding and in the timed run."""
         for candidate in tier:
             if self.budget.spent:
@@ -289,11 +289,11 @@ class Search:
             if found is not None and (candidate.elsewhere or not found.changes or not self.definite):
                 yield found
 
-    def _repair(self, each: _Alive) -> Repair:
+    def _repair(self, each: _Clean) -> Repair:
         results = "same" if not each.changes else "other" if self.definite else "definite"
         return Repair(each.text, each.program, each.duration, len(self.names), results, each.left)
 
-    def _tried(self, candidate: Candidate) -> _Alive | None:
+    def _tried(self, candidate: Candidate) -> _Clean | None:
         """A candidate after its timed run; None if it is not clean there or in the schedule of the finding.
 
         Most candidates do not remove the finding; an untimed run of its own schedule shows that at less cost.
@@ -317,17 +317,17 @@ class Search:
         changes = not agree(results, self.call.definition)
         duration = timer.timeline("").duration
         left = keys(each for each in (*found, *findings) if each.level != "hint")
-        return _Alive(
+        return _Clean(
             candidate.text, candidate.program, run, results or (), duration, changes, candidate.elsewhere, left
         )
 
-    def _holds(self, alive: _Alive) -> bool:
+    def _holds(self, clean: _Clean) -> bool:
         """True if a candidate is clean and has the evaluator's results in all schedules."""
         try:
-            verify(alive.program, "a repair")
-            wanted = REFERENCE.load(alive.program)(self.call.values)
-            return agree(alive.results, wanted) and all(
-                agree(self._run(alive.run, partial(named, name), self.known)[1], wanted) for name in self.names
+            verify(clean.program, "a repair")
+            wanted = REFERENCE.load(clean.program)(self.call.values)
+            return agree(clean.results, wanted) and all(
+                agree(self._run(clean.run, partial(named, name), self.known)[1], wanted) for name in self.names
             )
         except (PalladioError, InternalError, _Unclean):
             return False
@@ -348,7 +348,7 @@ class Search:
         results = None
 
         def prepared(machine: Machine) -> None:
-            machine.give_up_soon()
+            machine.expect_deadlock()
             machine.explains = False
             machine.most_worked = self.most_steps
             if prepare is not None:

@@ -64,7 +64,7 @@ class Accesses:
         self._bounds = places.bounds if bounds else None
         self.unwritten = Unwritten(found)
         self.fences = GlobalFences()
-        self.lacking: list[Origin] = []
+        self.uninitialised: list[Origin] = []
         """The reads of the last ordinary access that reach uninitialised memory."""
 
     @property
@@ -85,7 +85,7 @@ class Accesses:
         op, params = eqn.op, eqn.params
         indices = values[op.index_start :] if op.index_start else ()
         stacks = op.stacks(params["transforms"]) if op.index_start else ((),)
-        self.lacking.clear()
+        self.uninitialised.clear()
         mask = values[op.signature.operands.index("mask")] if "mask" in op.signature.operands else None
         for kind, var in sorted(eqn.effects, key=_writes_last):
             if var is None:
@@ -107,9 +107,9 @@ class Accesses:
                 block=thread.block.key,
                 trail=thread.trail,
             )
-            lacks = self.touch(thread, store, stack, indices, access, thread.generic, mask, atomic)
-            if lacks and not atomic:
-                self.lacking.append(Origin(store, access))
+            uninitialised = self.touch(thread, store, stack, indices, access, thread.generic, mask, atomic)
+            if uninitialised and not atomic:
+                self.uninitialised.append(Origin(store, access))
 
     def touch(
         self,
@@ -149,17 +149,17 @@ class Accesses:
                 return False
             return (clock if proxied and in_blocks else generic).covers(before.component, before.epoch)
 
-        lacks = not access.write and self.strict_reads and shadow.uninitialised(region)
-        if lacks and strict:
+        uninitialised = not access.write and self.strict_reads and shadow.uninitialised(region)
+        if uninitialised and strict:
             self._uninitialised(store, access)
         before = (shadow.write if access.write else shadow.read)(region, access, ordered)
         if before is None:
-            return lacks
+            return uninitialised
         if before.site is None:
             self.found.exited(participant_of(access), f"{describe(store)} of {before.thread}")
-            return lacks
+            return uninitialised
         race(self.found, self.history, thread, store, before, access)
-        return lacks
+        return uninitialised
 
     def _uninitialised(self, store: Buffer, access: Access) -> None:
         if self.found.has_raced(access):

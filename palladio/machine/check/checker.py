@@ -119,7 +119,7 @@ class Checker:
         mine = {thread.title for thread in block.threads}
         for store in block.stores:
             if isinstance(store, Barrier):
-                self.barriers.check_strangers(store, known, block)
+                self.barriers.check_remote_arrivals(store, known, block)
             elif isinstance(store, Buffer) and store.shadow is not None:
                 self._peers(store, known, block, mine)
 

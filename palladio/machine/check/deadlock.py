@@ -46,14 +46,14 @@ def deadlock(machine: Machine) -> None:
     if done:
         details.append(f"ended already: {_listed(done)}")
     message = f"all {len(stuck)} threads that have not ended wait" if len(stuck) > 1 else "the last thread waits"
-    message += ", and nothing is under way that could wake one"
+    message += ", and nothing is in flight that could wake one"
     if machine.checker is None:
         got = [*(f"{participant.thread} {participant.did}" for participant in participants), *details]
         place = participants[0].location if participants else None
         raise PalladioValueError(f"deadlock: {message}", got="\n            ".join(got), location=place)
     machine.checker.deadlocked = True
     hungry = [each for each in stuck if each[1].kind == "registers"]
-    if any(machine.checker.limits.registers_lack(thread, wait.eqn) for thread, wait in hungry):
+    if any(machine.checker.limits.report_registers(thread, wait.eqn) for thread, wait in hungry):
         return
     missing = [each for each in (_missing(group[0][1]) for _, group in shown) if each]
     machine.checker.found.report(
@@ -70,13 +70,13 @@ def _at(threads: Sequence[Thread]) -> str:
 def _livelock(machine: Machine, spinning: Sequence[Thread]) -> None:
     """Report that threads poll for an event that no remaining thread can cause."""
     participants = [
-        Participant(str(thread), "looks again and again", thread.eqn.location, at_text(thread.trail))
+        Participant(str(thread), "polls repeatedly", thread.eqn.location, at_text(thread.trail))
         for thread in [thread for thread in spinning if thread.eqn is not None][:_SHOWN]
     ]
     waiting = [
         f"{thread} waits {_waited_for(thread.waiting)}" for thread in machine.threads if thread.waiting is not None
     ]
-    message = "threads look again and again whether something has happened, and no thread is left that could do it"
+    message = "threads poll for an event that no remaining thread can cause"
     if machine.checker is None:
         got = "; ".join(f"{participant.thread} {participant.did}" for participant in participants)
         place = participants[0].location if participants else None
@@ -110,7 +110,7 @@ def _waited_for(wait: Wait) -> str:
 
 def _arrivals(slot: BarrierSlot, wanted: int) -> str:
     if slot.completed >= wanted:
-        return f"it has completed {slot.completed}, and the phase under way has the same parity"
+        return f"it has completed {slot.completed}, and the current phase has the same parity"
     come = f"{slot.arrived} of {slot.needed} arrivals have come"
     if slot.arrivals:
         come += f", by {_listed(sorted(_by(slot, each) for each in slot.arrivals))}"
@@ -140,8 +140,8 @@ def _cycle(stuck: Sequence[tuple[Thread, Wait]], ahead: Mapping[Thread, Ahead]) 
         thread: [other for other, its in stuck if its.thing is not wait.thing and ahead[other].has(wait.thing)]
         for thread, wait in stuck
     }
-    ways = (way for thread in ends for way in [_way_back(thread, ends)] if way)
-    shortest = min(ways, key=len, default=())
+    paths = (path for thread in ends for path in [_shortest_cycle(thread, ends)] if path)
+    shortest = min(paths, key=len, default=())
     if not shortest:
         return
     waits = dict(stuck)
@@ -149,28 +149,28 @@ def _cycle(stuck: Sequence[tuple[Thread, Wait]], ahead: Mapping[Thread, Ahead]) 
         f"{thread} waits for {waits[thread].thing.name}, which {other} could end"
         for thread, other in itertools.pairwise((*shortest, shortest[0]))
     ]
-    yield f"round in a circle: {'; '.join(parts)}"
+    yield f"a cycle of waits: {'; '.join(parts)}"
 
 
-def _way_back(start: Thread, ends: Mapping[Thread, Sequence[Thread]]) -> tuple[Thread, ...]:
+def _shortest_cycle(start: Thread, ends: Mapping[Thread, Sequence[Thread]]) -> tuple[Thread, ...]:
     """The shortest path from a thread back to itself, without its end; empty if there is none."""
-    ways, seen = deque([(start,)]), {start}
-    while ways:
-        way = ways.popleft()
-        for other in ends[way[-1]]:
+    paths, seen = deque([(start,)]), {start}
+    while paths:
+        path = paths.popleft()
+        for other in ends[path[-1]]:
             if other is start:
-                return way
+                return path
             if other not in seen:
                 seen.add(other)
-                ways.append((*way, other))
+                paths.append((*path, other))
     return ()
 
 
 def _missing(wait: Wait) -> str:
     """The event that would unblock a thread."""
     if isinstance(wait.thing, BarrierSlot):
-        lacking = wait.thing.needed - wait.thing.arrived
-        return f"{lacking} more arrival{'s' if lacking > 1 else ''} at {wait.thing.name}"
+        missing = wait.thing.needed - wait.thing.arrived
+        return f"{missing} more arrival{'s' if missing > 1 else ''} at {wait.thing.name}"
     if wait.kind == "registers":
         return "a warpgroup that gives registers back, by set_max_registers"
     if isinstance(wait.thing, Counter):

@@ -84,7 +84,7 @@ CODES: dict[str, Code] = {
         ),
         Code(
             "deadlock",
-            "every thread waits, and nothing is under way that could wake one",
+            "every thread waits, and nothing is in flight that could wake one",
             "see who waits for whom: an arrival is missing, one barrier too many is waited for, or a copy was not "
             "started",
         ),

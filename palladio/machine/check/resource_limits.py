@@ -56,9 +56,9 @@ class Limits:
             store.home.shared_bytes -= _bytes(store)
             store.home.named_barriers -= _named(store)
 
-    def registers_lack(self, thread: Thread, eqn: Eqn) -> bool:
+    def report_registers(self, thread: Thread, eqn: Eqn) -> bool:
         """Report that the claims of a block's warpgroups exceed the registers, if a deadlocked one waits for them."""
-        counts = [other.asked for other in thread.block.threads]
+        counts = [other.requested for other in thread.block.threads]
         there = len(counts) * H100_SXM.registers_at_launch(len(counts))
         if None in counts or sum(count or 0 for count in counts) <= there:
             return False

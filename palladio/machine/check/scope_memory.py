@@ -45,12 +45,12 @@ class Leftover(NamedTuple):
         """The key of the mistake: the operation, and the scope."""
         return f"{self.accesses[0][0].site.location} {self.left.location}"
 
-    def may_meet(self, store: Buffer) -> bool:
+    def may_overlap(self, store: Buffer) -> bool:
         """True if a newer buffer can have its bytes. Private buffers of two threads have no known order."""
         apart = self.thread is not None and store.owner is not None and self.thread is not store.owner
         return self.space is store.type.space and not apart
 
-    def meets(self, store: Buffer, region: Region, write: bool) -> Iterator[Access]:
+    def conflicts(self, store: Buffer, region: Region, write: bool) -> Iterator[Access]:
         """The accesses whose bytes overlap a region of a newer buffer, and which conflict with its use."""
         wanted = _bytes(region.mask(store.type.shape).ravel(), store.type.dtype.itemsize, store.address)
         for access, elements in self.accesses:
@@ -105,7 +105,7 @@ def leaves(checker: Sink, store: Buffer, known: Clock, eqn: Eqn, thread: Thread)
 def takes(checker: Sink, thread: Thread, store: Buffer, region: Region, access: Access) -> None:
     """A buffer is used: accesses in flight to its bytes must have ended."""
     for leftover in store.leftovers:
-        for before in leftover.meets(store, region, access.write):
+        for before in leftover.conflicts(store, region, access.write):
             if not thread.generic.covers(before.component, before.epoch):
                 checker.report(
                     "scope-in-use",

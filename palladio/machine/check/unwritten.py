@@ -37,7 +37,7 @@ class Origin(NamedTuple):
     access: Access
 
 
-class Lack(NamedTuple):
+class UninitialisedValue(NamedTuple):
     """A value, and the mask of its elements that depend on uninitialised memory."""
 
     value: Any
@@ -57,22 +57,22 @@ class Unwritten:
         self, thread: Thread, eqn: Eqn, function: Callable[..., Any], values: Sequence[Any], reads: Sequence[Origin]
     ) -> Any:
         """Execute an access of memory; `values` has its references as buffers."""
-        lacks = [_lack(thread, value) for value in values]
+        marks = [_uninitialised(thread, value) for value in values]
         self.decides(thread, eqn, values[eqn.op.index_start :] if eqn.op.index_start else ())
         reached = [value.array if isinstance(value, Buffer) else value for value in values]
-        if not reads and not any(lacks):
+        if not reads and not any(marks):
             return function(*reached)
-        lacking = {origin.store: ~origin.store.shadow.initialised() for origin in reads}
+        in_memory = {origin.store: ~origin.store.shadow.initialised() for origin in reads}
         others = []
         for high in (True, False):
-            other = [value if lack is None else _other(value, lack.mask, high) for value, lack in zip(values, lacks)]
+            other = [value if mark is None else _other(value, mark.mask, high) for value, mark in zip(values, marks)]
             for n, value in enumerate(values):
                 if isinstance(value, Buffer):
-                    mask = lacking.get(value)
+                    mask = in_memory.get(value)
                     other[n] = value.array.copy() if mask is None else _other(value.array, mask, high)
             others.append(other)
         found = function(*reached)
-        origin = reads[0] if reads else next(lack.origin for lack in lacks if lack is not None)
+        origin = reads[0] if reads else next(mark.origin for mark in marks if mark is not None)
         masks = _differ(found, [function(*other) for other in others])
         for n, value in enumerate(values):
             if isinstance(value, Buffer) and value.shadow is not None and eqn.inputs[n] in eqn.written:
@@ -84,13 +84,13 @@ class Unwritten:
         self, thread: Thread, function: Callable[..., Any], values: Sequence[Any], found: Sequence[Any]
     ) -> Sequence[Any]:
         """The results of a pure function; elements that depend on marked values are marked."""
-        lacks = [_lack(thread, value) for value in values]
-        origin = next((lack.origin for lack in lacks if lack is not None), None)
+        marks = [_uninitialised(thread, value) for value in values]
+        origin = next((mark.origin for mark in marks if mark is not None), None)
         if origin is None:
             return found
         others = []
         for high in (True, False):
-            other = [v if lack is None else _other(v, lack.mask, high) for v, lack in zip(values, lacks)]
+            other = [v if mark is None else _other(v, mark.mask, high) for v, mark in zip(values, marks)]
             try:
                 with np.errstate(all="ignore"):
                     others.append(function(*other))
@@ -104,9 +104,9 @@ class Unwritten:
         for n, mask in enumerate(masks):
             if np.any(mask):
                 results[n] = np.array(found[n])  # a distinct object: True and False are singletons
-                thread.lacking[id(results[n])] = Lack(results[n], mask, origin)
-                if len(thread.lacking) > MOST_VALUES:
-                    del thread.lacking[next(iter(thread.lacking))]
+                thread.uninitialised[id(results[n])] = UninitialisedValue(results[n], mask, origin)
+                if len(thread.uninitialised) > MOST_VALUES:
+                    del thread.uninitialised[next(iter(thread.uninitialised))]
         return results
 
     def copied(
@@ -119,7 +119,7 @@ class Unwritten:
         read: Access,
     ) -> None:
         """A part of a buffer is copied into another one; elements outside the target are dropped."""
-        mask = lacking(*source, indices)
+        mask = uninitialised_mask(*source, indices)
         if mask is None or target[0].shadow is None:
             return
         place = np.zeros(target[0].array.shape, bool)
@@ -139,10 +139,10 @@ class Unwritten:
     def decides(self, thread: Thread, eqn: Eqn, values: Sequence[Any]) -> None:
         """Values control a branch of a thread, or the elements of an access."""
         for value in values:
-            lack = _lack(thread, value) if thread.lacking else None
-            if lack is not None:
+            mark = _uninitialised(thread, value) if thread.uninitialised else None
+            if mark is not None:
                 did, at = f"decides by it, in {eqn.op.name}", at_text(thread.trail)
-                self._report(lack.origin, Participant(thread.title, did, eqn.location, at), eqn)
+                self._report(mark.origin, Participant(thread.title, did, eqn.location, at), eqn)
 
     def _report(self, origin: Origin, use: Participant, eqn: Eqn) -> None:
         read = origin.access
@@ -163,32 +163,32 @@ class Unwritten:
         mask = np.zeros(access.read(acc.array, stack, ()).shape, bool)
         for operand, axis in ((left, 1), (right, 0)):
             if isinstance(operand, tuple):
-                found, origin = lacking(*operand), Origin(operand[0], read(operand[0]))
+                found, origin = uninitialised_mask(*operand), Origin(operand[0], read(operand[0]))
             else:
-                lack = _lack(thread, operand)
-                found, origin = (None, None) if lack is None else (lack.mask, lack.origin)
+                mark = _uninitialised(thread, operand)
+                found, origin = (None, None) if mark is None else (mark.mask, mark.origin)
             if found is not None:
                 mask |= found.any(axis=axis, keepdims=True)
                 acc.origin = acc.origin or origin
         if mask.any():
-            if acc.lacking is None:
-                acc.lacking = np.zeros(acc.type.shape, bool)
-            part = access.read(acc.lacking, stack, ())
+            if acc.uninitialised is None:
+                acc.uninitialised = np.zeros(acc.type.shape, bool)
+            part = access.read(acc.uninitialised, stack, ())
             part |= mask
 
     def loaded(self, thread: Thread, acc: Accumulator, stack: Stack, found: Sequence[Any]) -> Sequence[Any]:
         """The value of an accumulator, marked where it is uninitialised."""
-        if acc.lacking is None:
+        if acc.uninitialised is None:
             return found
-        return self._marked(thread, found, [np.array(access.read(acc.lacking, stack, ()))], acc.origin)
+        return self._marked(thread, found, [np.array(access.read(acc.uninitialised, stack, ()))], acc.origin)
 
     def set(self, thread: Thread, acc: Accumulator, value: Any) -> None:
         """An accumulator is set to a value."""
-        lack = _lack(thread, value)
-        acc.lacking, acc.origin = (None, None) if lack is None else (np.array(lack.mask), lack.origin)
+        mark = _uninitialised(thread, value)
+        acc.uninitialised, acc.origin = (None, None) if mark is None else (np.array(mark.mask), mark.origin)
 
 
-def lacking(store: Buffer, stack: Stack, indices: Sequence[Any]) -> Array | None:
+def uninitialised_mask(store: Buffer, stack: Stack, indices: Sequence[Any]) -> Array | None:
     """The mask of the uninitialised elements of a part of a buffer; None if there are none."""
     shadow = store.shadow
     if shadow is None or not shadow.uninitialised(shadow.regions.resolve(stack, indices)):
@@ -196,9 +196,9 @@ def lacking(store: Buffer, stack: Stack, indices: Sequence[Any]) -> Array | None
     return np.array(access.read(~shadow.initialised(), stack, indices, False))
 
 
-def _lack(thread: Thread, value: Any) -> Lack | None:
-    lack = thread.lacking.get(id(value))
-    return lack if lack is not None and lack.value is value else None
+def _uninitialised(thread: Thread, value: Any) -> UninitialisedValue | None:
+    mark = thread.uninitialised.get(id(value))
+    return mark if mark is not None and mark.value is value else None
 
 
 def _other(value: Any, mask: Array, high: bool) -> Any:

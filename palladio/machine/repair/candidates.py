@@ -100,7 +100,7 @@ class Candidates:
         yield self._removed(spot for spot in self._synchronising() if _only_synchronises(spot.eqn))
 
     @property
-    def lacks(self) -> bool:
+    def may_lack_arrivals(self) -> bool:
         """True if an arrival or a signal may be missing; other findings need a wait."""
         return self.code in ("deadlock", "barrier-pending-arrivals")
 
@@ -209,7 +209,7 @@ class Candidates:
             if root in self.flags:
                 continue
             arrival, wait = _CALLS[_space(root)]
-            if not self.lacks:
+            if not self.may_lack_arrivals:
                 yield from self._signalled_in(self.near, root, wait)
             elif root in self.signals and not self._only_copies_arrive(root):
                 yield from self._signalled_in(self.near, root, arrival)
@@ -236,8 +236,8 @@ class Candidates:
                 continue
             arrival, wait = _CALLS[_space(root)]
             for gap in self.gaps:
-                yield from self._signalled(gap, root, arrival if self.lacks else wait)
-        for root in dict.fromkeys((*self.signals, *self._related())) if self.lacks else ():
+                yield from self._signalled(gap, root, arrival if self.may_lack_arrivals else wait)
+        for root in dict.fromkeys((*self.signals, *self._related())) if self.may_lack_arrivals else ():
             if root not in self.flags:
                 yield from self._signalled_in(self.near, root, _CALLS[_space(root)][1])
 
@@ -451,7 +451,7 @@ class Candidates:
         for (root, extent), uses in self._rings().items():
             yield from self._in_turn(root, uses, extent)
         for spot in spots:
-            yield from self._as_beside(spot)
+            yield from self._as_neighbours(spot)
             yield from other_peers(self.program, self.survey, spot)
         for spot in spots:
             yield from self._other_slots(spot)
@@ -536,7 +536,7 @@ class Candidates:
         if old:
             yield Candidate(f"let {what} turn through {extent} slots, not {old}", program)
 
-    def _as_beside(self, spot: Spot) -> Tier:
+    def _as_neighbours(self, spot: Spot) -> Tier:
         """An index replaced by that of a near access."""
         there = self._atoms_at(spot)
         near = [use for other in self._by_distance(self._gap_at(spot)) for use in self.survey.uses(other)]

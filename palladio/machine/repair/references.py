@@ -67,7 +67,7 @@ def rewritten(
             return rewritten(part, roots, _within(eqn, part, known), change)
 
         params = map_subprograms(eqn.params, inner)
-        params = _made_again(params, roots)
+        params = _with_new_types(params, roots)
         if at:
             inputs = tuple(known.get(atom, atom) for atom in eqn.inputs)
             eqns += change(with_parts(eqn, inputs, params), at)
@@ -78,7 +78,7 @@ def rewritten(
     return changed if inputs == program.inputs else replace(changed, inputs=inputs)
 
 
-def _made_again(params: dict[str, Any], roots: Known) -> dict[str, Any]:
+def _with_new_types(params: dict[str, Any], roots: Known) -> dict[str, Any]:
     """The parameters of an equation, with allocation types taken from the inputs of its programs."""
     if not any(new.type != old.type for old, new in roots.items()):
         return params

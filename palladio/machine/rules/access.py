@@ -37,8 +37,8 @@ def access(eqn: Eqn, note: str = "ordinary") -> Callable[..., Any]:
         if thread.checker is not None:
             accesses = thread.checker.accesses
             getattr(accesses, note)(thread, eqn, values)
-            if accesses.lacking or thread.lacking:
-                return accesses.unwritten.evaluate(thread, eqn, evaluate, values, tuple(accesses.lacking))
+            if accesses.uninitialised or thread.uninitialised:
+                return accesses.unwritten.evaluate(thread, eqn, evaluate, values, tuple(accesses.uninitialised))
         return evaluate(*reached)
 
     return run

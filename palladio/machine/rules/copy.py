@@ -15,7 +15,6 @@ from palladio.machine.rules.semaphore import signal, wait_for
 from palladio.machine.run.buffers import Barrier, BarrierSlot, Buffer, Semaphores, Stack
 from palladio.machine.run.coroutines import RULES, Coroutine
 from palladio.machine.run.threads import AsyncOp, Point, Thread
-from palladio.ops.references import access
 from palladio.ops.references.memory import updated
 from palladio.types.transforms import Index, SliceEntry, transformed
 from palladio.types.types import ArrayType
@@ -70,10 +69,10 @@ def copy_gmem_to_smem(eqn: Eqn) -> Callable[..., Coroutine]:
         thread.eqn = eqn
 
         def carry_out() -> None:
-            value = access.read(source.array, taken, indices, outside) if predicate else None
+            value = source.read(taken, indices, outside) if predicate else None
             for (store, stack), slot in zip(targets, slots, strict=True):
                 if value is not None:
-                    access.write(store.array, stack, indices, value)
+                    store.write(stack, indices, value)
                 _land(async_op, slot, len(places))
 
         touches = [Point("arrive", slot, len(places)) for slot in slots]
@@ -138,7 +137,7 @@ def copy_smem_to_gmem(eqn: Eqn) -> Callable[..., Any]:
         target, placed = target.reached(stacks[1], indices)
 
         def carry_out() -> None:
-            value = np.array(access.read(source.array, taken, indices))
+            value = np.array(source.read(taken, indices))
             updated(target.array, value, placed, indices, reduction or "set")
 
         async_op = AsyncOp("store", thread, eqn, carry_out, parts=[(source, taken, indices)])
@@ -257,7 +256,7 @@ def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
         thread.eqn = eqn
 
         def carry_out() -> None:
-            access.write(target.array, placed, indices, np.array(access.read(source.array, taken, indices)))
+            target.write(placed, indices, np.array(source.read(taken, indices)))
             for counter in counters:
                 counter.copies.pop(async_op, None)
                 signal(thread.machine, counter, amount, (async_op, eqn))

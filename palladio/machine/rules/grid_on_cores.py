@@ -106,7 +106,7 @@ class _Run:
         values = [np.asarray(value) for value in operands[grid.dynamic :]]
         self.scalars, arrays = values[: grid.scalars], values[grid.scalars :]
         self.vars = grid.split(kernel.inputs)
-        self.written = [n in kernel.written for n in grid.split(range(len(kernel.inputs))).arrays]
+        self.written = [n in kernel.written for n in grid.positions.arrays]
         self.aliased = {target: source - grid.scalars for source, target in grid.aliases}
         self.whole = self._main_memory(arrays)
         self._places: dict[Any, Any] = {}

@@ -21,7 +21,7 @@ from palladio.machine.run.machine import Machine
 from palladio.machine.run.occupancy import resident
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.dependent import griddepcontrol_launch_dependents
-from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape
+from palladio.ops.threads.launch import MEMORY_KINDS, THREAD_KINDS, Launch, MeshAxis, MeshShape
 from palladio.types.device import H100_SXM
 from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
@@ -34,8 +34,8 @@ class ThreadMesh:
         self.shape = shape
         self.sizes = tuple(sizes)
         self.grid = self._axes("grid")
-        self.beside = self._axes(*BESIDE)
-        self.within = self._axes(*WITHIN)
+        self.beside = self._axes(*MEMORY_KINDS)
+        self.within = self._axes(*THREAD_KINDS)
         self.cores = shape.has_cores
         self.dynamic = tuple(np.int32(size) for axis, size in zip(shape.axes, sizes, strict=True) if axis.size is None)
 
@@ -347,7 +347,7 @@ def run_launch(
 def nested_launch(eqn: Eqn) -> Callable[..., Coroutine]:
     """A launch inside a thread: it starts the threads of its mesh and waits for their end."""
     launch, programs = eqn.launch, eqn.programs
-    if any(axis.kind not in WITHIN for mesh in launch.meshes for axis in mesh.axes):
+    if any(axis.kind not in THREAD_KINDS for mesh in launch.meshes for axis in mesh.axes):
         raise PalladioValueError(
             "inside a kernel only a mesh of warps can be launched", got=", ".join(mesh.label for mesh in launch.meshes)
         )
@@ -404,7 +404,7 @@ def collective_scope(eqn: Eqn) -> Callable[..., Coroutine]:
             shared = zip(allocations, names, strict=True)
             meeting.stores = [_allocate_shared(thread, visit, n, *each) for n, each in enumerate(shared)]
             if thread.checker is not None:
-                thread.checker.threads.meets(meeting.come)
+                thread.checker.threads.rendezvous(meeting.come)
             if thread.machine.timer is not None:
                 thread.machine.timer.completed(meeting, 0)
             thread.machine.wake(meeting.waiting)

@@ -33,13 +33,13 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
             if machine.skip_floats and acc.type.dtype.kind == "f":
                 access.read(acc.array, stacks[0], ())[...] = np.inf
                 return
-            lhs = access.read(left.array, left_stack, indices) if left_in_memory else left
-            rhs = access.read(right.array, right_stack, indices)
+            lhs = left.read(left_stack, indices) if left_in_memory else left
+            rhs = right.read(right_stack, indices)
             if machine.products is not None and not stacks[0]:
                 acc.add(lhs, rhs, machine.products)
             else:
                 part = access.read(acc.array, stacks[0], ())
-                part[...] = ops.multiplied(part, lhs, rhs)
+                ops.multiplied(part, machine.widened.of(lhs), machine.widened.of(rhs), out=part)
 
         before = thread.products[-1] if thread.products else None
         parts = [(left, left_stack, indices)] if left_in_memory else []
@@ -53,7 +53,7 @@ def wgmma(eqn: Eqn) -> Callable[..., Any]:
             read = thread.checker.async_ops.product_issued(
                 thread, async_op, acc, [*operands, (right, right_stack)], indices
             )
-            if read or thread.lacking:
+            if read or thread.uninitialised:
                 lhs = (left, left_stack, indices) if left_in_memory else left
                 rhs = right, right_stack, indices
                 thread.checker.accesses.unwritten.multiplied(thread, acc, stacks[0], lhs, rhs, read.get)
@@ -96,7 +96,9 @@ def accumulator_load(eqn: Eqn) -> Callable[..., Any]:
         if thread.checker is not None:
             thread.checker.async_ops.accumulator(thread, eqn, acc)
         found = (np.array(access.read(acc.array, stack, ())),)
-        return found if acc.lacking is None else thread.checker.accesses.unwritten.loaded(thread, acc, stack, found)
+        return (
+            found if acc.uninitialised is None else thread.checker.accesses.unwritten.loaded(thread, acc, stack, found)
+        )
 
     return run
 
@@ -108,7 +110,7 @@ def accumulator_store(eqn: Eqn) -> Callable[..., Any]:
     def run(thread: Thread, acc: Accumulator, value: Any) -> Any:
         if thread.checker is not None:
             thread.checker.async_ops.accumulator(thread, eqn, acc)
-            if acc.lacking is not None or thread.lacking:
+            if acc.uninitialised is not None or thread.uninitialised:
                 thread.checker.accesses.unwritten.set(thread, acc, value)
         acc.array[...] = value
         return ()
@@ -127,7 +129,7 @@ def set_max_registers(eqn: Eqn) -> Callable[..., Coroutine]:
     def steps(thread: Thread) -> Coroutine:
         block = thread.block
         held = thread.registers or H100_SXM.registers_at_launch(len(block.threads))
-        thread.eqn, thread.asked = eqn, count
+        thread.eqn, thread.requested = eqn, count
         pool = block.registers
         if pool is None:
             pool = block.registers = Counter("registers")

@@ -31,7 +31,7 @@ class Addresses:
         taken.sort()
         store.address = start
         if self.leftovers:
-            store.leftovers = [each for each in self.leftovers.values() if each.may_meet(store)]
+            store.leftovers = [each for each in self.leftovers.values() if each.may_overlap(store)]
 
     def free(self, store: Any) -> None:
         """Free a buffer's bytes."""

@@ -131,7 +131,7 @@ def remembering(run: Run, types: Sequence[Type]) -> Run:
     scalars = all(type.shape == () for type in types if isinstance(type, ArrayType))
     kept: dict[tuple[Any, ...], Values] = {}
 
-    def run_or_remember(*values: Any) -> Values:
+    def run_once(*values: Any) -> Values:
         key = tuple([value.item() for value in values] if scalars else [value.tobytes() for value in values])
         found = kept.get(key)
         if found is None:
@@ -140,7 +140,7 @@ def remembering(run: Run, types: Sequence[Type]) -> Run:
             found = kept[key] = [value[()] if isinstance(value, np.ndarray) else value for value in run(*values)]
         return found
 
-    return run_or_remember
+    return run_once
 
 
 __all__ = ["group", "grouped", "remembering"]

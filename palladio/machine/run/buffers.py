@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ from palladio.types.transforms import Index, Operand, Peer, Transform
 from palladio.types.types import ACC, BARRIER, DMA_SEMAPHORE, SEMAPHORE, RefType
 
 Stack = Sequence[Transform]
+
+_KEYS = "_keys"
+
+_MOST_KEYS = 4096
+"""NumPy indices kept of one index of a kernel, and members kept of one array of barriers."""
 
 
 class Token:
@@ -50,7 +56,7 @@ class Store:
         place = self.home.peer(blocks)
         if not self.siblings:
             raise PalladioIndexError(
-                f"no other block or core has this {self.name}: it is a thread's own",
+                f"no other block or core has this {self.name}: it is private to a thread",
                 got=str(place),
                 hint="run_scoped(..., collective_axes=...) allocates what others reach, and so do scratch_types",
             )
@@ -92,12 +98,42 @@ class Buffer(Store):
         self.token = Token(name)
         self.elements: dict[int, Element] = {}
 
+    def read(self, stack: Stack, indices: Sequence[Any], outside: Any = None) -> Any:
+        """The elements that a stack of transforms selects, as `access.read`."""
+        key = _key_of(stack, self.array.shape, indices)
+        return access.read(self.array, stack, indices, outside) if key is None else self.array[key]
+
+    def write(self, stack: Stack, indices: Sequence[Any], value: Any) -> None:
+        """Replace the selection of a stack of transforms, as `access.write`."""
+        key = _key_of(stack, self.array.shape, indices)
+        if key is None:
+            access.write(self.array, stack, indices, value)
+        else:
+            self.array[key] = value
+
     def element(self, number: int) -> Element:
         """One of its elements, in row-major order."""
         found = self.elements.get(number)
         if found is None:
             found = self.elements[number] = Element(self, number)
         return found
+
+
+def _key_of(stack: Stack, shape: tuple[int, ...], indices: Sequence[Any]) -> Any:
+    """The NumPy index of a stack of one index, kept with it for the same integers; None if another read is needed."""
+    if len(stack) != 1 or type(stack[0]) is not Index:
+        return None
+    index = stack[0]
+    try:
+        place = (shape, *map(operator.index, indices))
+    except TypeError:  # an array of indices
+        return None
+    kept = index.__dict__.get(_KEYS)
+    if kept is None or len(kept) >= _MOST_KEYS:
+        kept = index.__dict__[_KEYS] = {}
+    if place not in kept:
+        kept[place] = access.view_key(index, shape, indices)
+    return kept[place]
 
 
 class Element:
@@ -118,7 +154,7 @@ class Element:
 class Accumulator(Store):
     """An accumulator of the tensor cores, owned by the thread `owner`. `group` is the number of its last wgmma, or 0.
 
-    `lacking` is the mask of elements that depend on uninitialised memory, and `origin` the read of it.
+    `uninitialised` is the mask of elements that depend on uninitialised memory, and `origin` the read of it.
     """
 
     def __init__(self, type: RefType, name: str, home: Any) -> None:
@@ -128,7 +164,7 @@ class Accumulator(Store):
         self.group = 0
         self.issued: Any = None
         self.owner: Any = None
-        self.lacking: Any = None
+        self.uninitialised: Any = None
         self.origin: Any = None
 
     @property
@@ -194,15 +230,29 @@ class Barrier(Store):
         self.cluster_axes = arrivals.groups if arrivals is not None else ()
         named = type.attribute(Named) is not None
         self.slots = [BarrierSlot(label, needed, home, named) for label in labels(name, type.shape)]
+        self._found: dict[tuple[int, ...], tuple[Stack, BarrierSlot]] = {}
 
     def slot(self, stack: Stack, indices: Sequence[Any]) -> BarrierSlot:
         """The one barrier that a stack of transforms selects."""
+        try:
+            key = (id(stack), *map(operator.index, indices))
+        except TypeError:  # an array of indices
+            return self._slot(stack, indices)
+        kept = self._found.get(key)
+        if kept is None:
+            if len(self._found) >= _MOST_KEYS:
+                self._found.clear()
+            kept = self._found[key] = stack, self._slot(stack, indices)
+        return kept[1]
+
+    def _slot(self, stack: Stack, indices: Sequence[Any]) -> BarrierSlot:
         store, rest = self.reached(stack, indices)
         return store.slots[picked(store.type.shape, rest, indices)]  # type: ignore[no-any-return]
 
     def dissolve(self) -> None:
         """Its cluster has ended: drop the references that form cycles."""
         super().dissolve()
+        self._found.clear()
         for slot in self.slots:
             slot.last, slot.arrivals = None, []
 

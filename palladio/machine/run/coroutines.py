@@ -108,7 +108,7 @@ def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | C
         kept, line = _KEPT_TIMED, _timed_line
     elif thread.machine.watch is not None:
         kept, line = _KEPT_WATCHED, _watched_line
-    elif thread.checker is not None and (thread.lacking or _loads(program)):
+    elif thread.checker is not None and (thread.uninitialised or _loads(program)):
         kept, line = _KEPT_CHECKED, _checked_line
     else:
         kept, line = _KEPT, _line
@@ -123,7 +123,7 @@ def enter(thread: Any, program: Program, values: Sequence[Any]) -> list[Any] | C
     if run is not evaluate:
         return run(thread, *values)  # type: ignore[no-any-return]
     found = evaluate(program, values)
-    if thread.lacking:
+    if thread.uninitialised:
         found = thread.checker.accesses.unwritten.follow(thread, partial(_evaluated, program), values, found)
     return list(found)
 
@@ -192,7 +192,7 @@ def _group(eqn: Eqn) -> Callable[..., Any]:
     followed: list[Callable[..., Any]] = []
 
     def found(thread: Any, *values: Any) -> Any:
-        if not thread.lacking:
+        if not thread.uninitialised:
             return run(*values)
         if not followed:
             followed.append(as_function(body, _lines(body, _checked_line), "thread"))
@@ -214,7 +214,7 @@ def _checked_line(eqn: Eqn, unused: bool) -> Line:
 
     def run(thread: Any, *values: Any) -> Any:
         found = function(*values)
-        if thread.lacking:
+        if thread.uninitialised:
             return thread.checker.accesses.unwritten.follow(thread, function, values, found)
         return found
 
@@ -245,7 +245,7 @@ def _timed_line(eqn: Eqn, unused: bool) -> Line:
 
 def _watched_line(eqn: Eqn, unused: bool) -> Line:
     """The line of an equation in a watched run, reported before evaluation if it runs a program or has steps."""
-    form, function = _line(eqn, unused)
+    form, function = _checked_line(eqn, unused)
 
     def begun(thread: Any, *values: Any) -> Any:
         thread.machine.watch(thread, eqn, values, ())
@@ -278,7 +278,7 @@ def _cond(eqn: Eqn) -> Callable[..., Any]:
     last = len(branches) - 1
 
     def run(thread: Any, index: Any, *operands: Any) -> list[Any] | Coroutine:
-        if thread.lacking:
+        if thread.uninitialised:
             thread.checker.accesses.unwritten.decides(thread, eqn, (index,))
         return enter(thread, branches[min(max(int(index), 0), last)], operands)
 
@@ -289,7 +289,7 @@ def _loop(eqn: Eqn) -> Callable[..., Coroutine]:
     body, constants, step = eqn.body, eqn.constants, eqn.step
 
     def steps(thread: Any, lower: Any, upper: Any, *operands: Any) -> Coroutine:
-        if thread.lacking:
+        if thread.uninitialised:
             thread.checker.accesses.unwritten.decides(thread, eqn, (lower, upper))
         fixed, carry = operands[:constants], operands[constants:]
         integer = np.asarray(lower).dtype.type
@@ -315,10 +315,10 @@ def _repeat(eqn: Eqn) -> Callable[..., Coroutine]:
         outer = thread.trail
         for number in itertools.count():
             thread.trail = outer, eqn, number
-            (goes_on,) = yield from run_program(thread, condition, (*fixed, *carry))
-            if thread.lacking:
-                thread.checker.accesses.unwritten.decides(thread, eqn, (goes_on,))
-            if not goes_on:
+            (proceeds,) = yield from run_program(thread, condition, (*fixed, *carry))
+            if thread.uninitialised:
+                thread.checker.accesses.unwritten.decides(thread, eqn, (proceeds,))
+            if not proceeds:
                 break
             carry = yield from run_program(thread, body, (*fixed, *carry))
             yield turn

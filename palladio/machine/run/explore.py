@@ -27,7 +27,7 @@ from typing import Any
 from palladio.base.errors import PalladioError
 from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine
-from palladio.machine.run.policies import Choice, Choices, able_to_go_on, packed, touched
+from palladio.machine.run.policies import Choice, Choices, is_unblocked, packed, touched
 from palladio.machine.run.threads import AsyncOp, Point, Thread
 
 STEPS = 50_000
@@ -99,7 +99,7 @@ class SlotHistory:
         past: the steps before the last completion.
         ahead: the further steps before the next one.
         last, arrived: the arrivals of the last complete phase, and of the current one.
-        looked: the observations since the last completion.
+        observed: the observations since the last completion.
     """
 
     def __init__(self, slot: BarrierSlot) -> None:
@@ -109,33 +109,33 @@ class SlotHistory:
         self.ahead: StepSet = 0
         self.last: list[int] = []
         self.arrived: list[int] = []
-        self.looked: list[int] = []
+        self.observed: list[int] = []
 
     def arrives(self, run: History, step: int, before: StepSet, completes: bool) -> tuple[list[int], StepSet]:
         """An arrival: the steps that it could have preceded, and those that happen before it."""
         found = self.last
         if completes:
-            looked = (each for each in self.looked if not any(run.events[a].past >> each & 1 for a in self.arrived))
-            found = [*found, *looked]
+            observed = (each for each in self.observed if not any(run.events[a].past >> each & 1 for a in self.arrived))
+            found = [*found, *observed]
         self.arrived.append(step)
         return found, self.past
 
     def completes(self, run: History) -> None:
         """The last arrival has completed the phase."""
-        for each in (*self.arrived, *self.looked):
+        for each in (*self.arrived, *self.observed):
             self.ahead |= run.events[each].past
         self.past, self.ahead = self.past | self.ahead, 0
-        self.last, self.arrived, self.looked = self.arrived, [], []
+        self.last, self.arrived, self.observed = self.arrived, [], []
         self.completed += 1
 
     def exchanges(self, run: History, since: int) -> bool:
         """True if an arrival from that step on could be the last of the phase, after all observations."""
         arrived = (each for each in self.arrived if each >= since)
-        return any(not any(run.events[look].past >> each & 1 for look in self.looked) for each in arrived)
+        return any(not any(run.events[other].past >> each & 1 for other in self.observed) for each in arrived)
 
-    def looks(self, step: int, early: bool) -> tuple[list[int], StepSet]:
+    def observe(self, step: int, early: bool) -> tuple[list[int], StepSet]:
         """A wait that returns, or a test; `early` if it could have run before the last completion."""
-        self.looked.append(step)
+        self.observed.append(step)
         return (self.last if early else []), self.past
 
 
@@ -186,11 +186,11 @@ class CounterHistory:
             self._settled += 1
 
 
-_LOOKS = ("wait", "read")
+_OBSERVATIONS = ("wait", "read")
 
 
 def _conflict(first: str, second: str) -> bool:
-    return not (first == second == "signal" or (first in _LOOKS and second in _LOOKS))
+    return not (first == second == "signal" or (first in _OBSERVATIONS and second in _OBSERVATIONS))
 
 
 class OrderHistory:
@@ -277,7 +277,7 @@ class History:
             return history.touches(self, number, point.kind)
         if point.kind != "arrive":
             early = point.kind == "test" or history.completed - seen[point.thing] >= 2
-            return history.looks(number, early)
+            return history.observe(number, early)
         # Of several arrivals in one step, the last counts as the completing one.
         further = any(later.thing is point.thing for later in event.touches[place + 1 :])
         completes = history.slot.completed > history.completed and not further
@@ -319,7 +319,7 @@ class SearchState:
         """The wanted choices that are not tried yet."""
         return [each for each in self.options if each in self.wanted and each not in self.asleep]
 
-    def way(self, chosen: int) -> tuple[list[SearchState], list[int]]:
+    def path_to(self, chosen: int) -> tuple[list[SearchState], list[int]]:
         """The states up to and including this one, and the choice in each of them, here `chosen`."""
         states, turns = [], []
         step: tuple[SearchState, int] | None = (self, chosen)
@@ -389,14 +389,14 @@ class Exploration:
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of a branch's run; those of a group are added in the order of their branches."""
-        way, turn = self._out.popleft()
-        before = (way[-1], turn) if way else None
+        path, turn = self._out.popleft()
+        before = (path[-1], turn) if path else None
         for options, asleep, chosen in outcome.states:
             state = SearchState(before, options, asleep, chosen)
-            way.append(state)
+            path.append(state)
             before = (state, chosen)
         for step, begin, able in outcome.wants:
-            state = way[step]
+            state = path[step]
             if not any(each in state.wanted or each in state.asleep for each in begin):
                 state.wanted.update(able)
                 if not state.listed and state.left:
@@ -413,16 +413,16 @@ class Exploration:
             state = self._open[0][2]
             left = state.left
             if left:
-                found.append(self._branch(*state.way(left[0])))
+                found.append(self._branch(*state.path_to(left[0])))
                 state.asleep[left[0]] = state.depth
             if len(left) < 2:
                 heapq.heappop(self._open)
                 state.listed = False
         return found
 
-    def _branch(self, way: list[SearchState], chosen: list[int]) -> Branch:
-        self._out.append((way, chosen[-1] if chosen else 0))
-        return Branch([each.options for each in way], chosen, dict(way[-1].asleep) if way else {})
+    def _branch(self, path: list[SearchState], chosen: list[int]) -> Branch:
+        self._out.append((path, chosen[-1] if chosen else 0))
+        return Branch([each.options for each in path], chosen, dict(path[-1].asleep) if path else {})
 
 
 class Schedule(Choices):
@@ -519,7 +519,7 @@ class Schedule(Choices):
         """The run is over: a blocked thread might have run before another one took the semaphore's count."""
         for thread in machine.runnable:
             point = thread.point
-            if point is None or able_to_go_on(thread) or not isinstance(point.thing, Counter):
+            if point is None or is_unblocked(thread) or not isinstance(point.thing, Counter):
                 continue  # a wait for a barrier is blocked in every order
             number = self.numbers[thread]
             races, past = self.history.blocked(point, number, self._past[number])

@@ -10,9 +10,9 @@ from typing import Any
 from palladio.ir.core import Program
 from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import run_program
-from palladio.machine.run.points import LOOKS, SPINS
+from palladio.machine.run.points import POLLS, SPINS
 from palladio.machine.run.policies import Policy
-from palladio.machine.run.products import Products
+from palladio.machine.run.products import Products, Widened
 from palladio.machine.run.threads import AsyncOp, Group, InFlight, Thread, Wait
 
 MOST_SPINS = 30_000
@@ -38,6 +38,7 @@ class Machine:
         grid_recorder: called at each point of a grid on cores, with a token, the point, and the core; or None.
         explains: whether the report of a deadlock names the threads that could have ended each wait.
         products: cached products of earlier runs of the same check, or None.
+        widened: operands of products in float32.
     """
 
     def __init__(self, policy: Policy, checker: Any = None) -> None:
@@ -54,6 +55,7 @@ class Machine:
         self.grid_recorder: Any = None
         self.explains = True
         self.products: Products | None = None
+        self.widened = Widened()
         self.runnable: deque[Thread] = deque()
         self.async_ops = InFlight()
         self.groups: list[Group] = []
@@ -67,9 +69,9 @@ class Machine:
     @property
     def only_spinning(self) -> bool:
         """True if every runnable thread only polls."""
-        return all(thread.point is not None and thread.point.kind in LOOKS for thread in self.runnable)
+        return all(thread.point is not None and thread.point.kind in POLLS for thread in self.runnable)
 
-    def give_up_soon(self) -> None:
+    def expect_deadlock(self) -> None:
         """Lower the limit of consecutive polls: a deadlock is known or likely."""
         self.most_spins //= 100
 
@@ -141,7 +143,7 @@ class Machine:
                 self.spun = self.spun + 1 if not self.async_ops and self.only_spinning else 0
             else:
                 self.worked += 1
-                self.spun = self.spun if request.kind in LOOKS else 0
+                self.spun = self.spun if request.kind in POLLS else 0
 
     def _end(self, thread: Thread) -> None:
         thread.done, thread.values = True, ()

@@ -7,7 +7,7 @@ from typing import Any
 SPINS = ("test", "read", "turn")
 """Points at which a thread polls."""
 
-LOOKS = (*SPINS, "atomic")
+POLLS = (*SPINS, "atomic")
 """Points that may be polls."""
 
 

@@ -210,7 +210,7 @@ class Choices(Policy):
         for group in machine.groups:
             while group.start_next():
                 pass
-        self.meets(machine)
+        self.number_new(machine)
         for number, thread in enumerate(machine.runnable):
             if thread.point is None or thread.point.kind in _PRIVATE:
                 return machine.take(number)
@@ -247,7 +247,7 @@ class Choices(Policy):
     def joins(self, new: Choice) -> None:
         """A thread or a copy has started."""
 
-    def meets(self, machine: Running) -> None:
+    def number_new(self, machine: Running) -> None:
         """Number the new threads and copies, in the order of their start."""
         for async_op in [async_op for async_op in machine.async_ops if not async_op.touches and async_op.ready]:
             async_op.complete()
@@ -271,7 +271,7 @@ class Choices(Policy):
 
     def _options(self, machine: Running) -> tuple[list[Choice], bool]:
         """The runnable choices, and whether any of them is not a poll of unchanged state."""
-        able: list[Choice] = [thread for thread in machine.runnable if able_to_go_on(thread)]
+        able: list[Choice] = [thread for thread in machine.runnable if is_unblocked(thread)]
         able += [async_op for async_op in machine.async_ops if async_op.ready]
         active = [each for each in able if self._polls.get(each) is None or self._polls[each] != _polled(each)]
         self.polled = self.polled or len(active) < len(able)
@@ -298,7 +298,7 @@ def touched(choice: Choice) -> Sequence[Point]:
     return () if point is None or point.kind in (*_PRIVATE, *_TURNS) else (point, *point.more)
 
 
-def able_to_go_on(thread: Thread) -> bool:
+def is_unblocked(thread: Thread) -> bool:
     """True if a thread's next step would not block it."""
     point = thread.point
     if point is None or point.kind not in ("wait", "take"):

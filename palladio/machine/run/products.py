@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 
 from palladio.ops.threads.wgmma import multiplied
+from palladio.types import dtypes
 
 MOST_KEPT = 32 << 20
 """The maximum number of bytes of kept accumulators; further ones are computed in every run."""
+
+MOST_WIDENED = 32 << 20
+"""The maximum number of bytes of widened operands of a launch that are kept, with the operands themselves."""
+
+MARK = 64
+"""The number of bytes by which an operand is looked up."""
 
 MOST_AT_ONCE = 4
 """The maximum number of pending products of one accumulator."""
@@ -78,9 +85,36 @@ class Sum:
         self._products.clear()
 
 
+class Widened:
+    """float16 operands as float32. The blocks of a launch multiply the same tiles again and again.
+
+    A tile is found by its first bytes, and counts as the same if all of its bytes are equal.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, tuple[bytes, Array]] = {}
+        self._left = MOST_WIDENED
+
+    def of(self, array: Array) -> Array:
+        """An operand to multiply; arrays of other dtypes and layouts as they are."""
+        if array.dtype != dtypes.FLOAT16 or array.ndim != 2 or not array.flags.c_contiguous:
+            return array
+        content = array.tobytes()
+        key = content[:MARK], array.shape
+        found = self._kept.get(key)
+        if found is not None and found[0] == content:
+            return found[1]
+        wide = dtypes.widened(array, dtypes.FLOAT32)
+        if found is None:
+            self._left -= len(content) + wide.nbytes
+        if self._left >= 0:
+            self._kept[key] = content, wide
+        return wide
+
+
 def _key_of(array: Array) -> int:
     """A 64-bit key of a contiguous array: Python's hash of its layout and bytes in memory."""
     return hash((array.shape, array.strides, array.dtype.num, array.tobytes("A")))
 
 
-__all__ = ["Products", "Sum"]
+__all__ = ["Products", "Sum", "Widened"]

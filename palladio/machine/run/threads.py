@@ -195,18 +195,18 @@ class Thread:
         eqn: its current equation, as last reported to the scheduler.
         waiting: the `Wait` that blocks it.
         priority: for schedules by priority.
-        lacking: values that depend on uninitialised memory, for the checker.
+        uninitialised: values that depend on uninitialised memory, for the checker.
         point: the scheduling point at which it has yielded.
         observed: for each barrier, the number of completions that it has waited for.
         products: wgmma groups in flight, the oldest first; `issued` counts them.
         stores: closed groups of stores in flight, the oldest first; `open` is the group not yet closed, `groups`
             counts the closed ones.
         trail: the iteration of each loop that it is in, innermost first: (the rest, the loop, its index), or None.
-        registers, asked: the registers of a lane that it has, and that it last requested; None before a request.
+        registers, requested: the registers of a lane that it has, and that it last requested; None before a request.
         warps: for each of its warps, the last thread that ran there, in a launch that has ended.
         ahead: of such a thread, for each barrier, the number of completions that it has observed beyond the warpgroup.
-        title, generic, asynchronous, product_component, read_component, write_component, last_product, last_store:
-            the checker's.
+        releases, acquires, title, generic, asynchronous, product_component, read_component, write_component,
+            last_product, last_store: the checker's.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Thread:
         self.waiting: Wait | None = None
         self.point: Point | None = None
         self.priority = 0.0
-        self.lacking: dict[int, Any] = {}
+        self.uninitialised: dict[int, Any] = {}
         self.done = False
         self.observed: dict[Any, int] = {}
         self.products: deque[AsyncOp] = deque()
@@ -242,9 +242,11 @@ class Thread:
         self.groups = before.groups if before is not None else 0
         self.trail: Trail = None
         self.registers: int | None = None
-        self.asked: int | None = None
+        self.requested: int | None = None
         self.warps: dict[Any, Thread] = {}
         self.ahead: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.releases: Any = None
+        self.acquires: Any = None
         self.title = ""
         self.generic: Any = None
         self.asynchronous: Any = None

@@ -91,7 +91,7 @@ class TimelineData:
             return 0.0
         return _covered((span.start, span.end) for span in self.of(lane) if span.kind != "wait") / self.duration
 
-    def under_way(self, kind: str, *, block: str | None = None) -> float:
+    def time_in_flight(self, kind: str, *, block: str | None = None) -> float:
         """Nanoseconds in which a span of this kind is in progress, anywhere or in one block.
 
         Raises:

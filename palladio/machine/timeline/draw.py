@@ -279,8 +279,8 @@ class _Sheet:
         parts = [duration_text(self.timeline.duration), f"{count} block{'s' if count != 1 else ''}"]
         if not self.view.lanes:
             return "nothing ran"
-        products = sum(self.timeline.under_way("wgmma", block=block) for block in blocks)
-        copies = sum(self.timeline.under_way("copy", block=block) for block in blocks)
+        products = sum(self.timeline.time_in_flight("wgmma", block=block) for block in blocks)
+        copies = sum(self.timeline.time_in_flight("copy", block=block) for block in blocks)
         both = sum(self.timeline.overlap("wgmma", "copy", block=block) for block in blocks)
         if products:
             parts.append(f"tensor cores busy {products / (self.timeline.duration * len(blocks)):.0%}")

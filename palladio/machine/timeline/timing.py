@@ -203,7 +203,7 @@ class Timer:
         if clock.blocked is None:
             clock.blocked = clock.now, eqn
 
-    def goes_on(self, thread: Thread, since: float, source: Lane | None, label: str, eqn: Eqn) -> None:
+    def resume(self, thread: Thread, since: float, source: Lane | None, label: str, eqn: Eqn) -> None:
         """A wait is over: its event happened at `since`."""
         clock = self._clocks[thread]
         self._show_work(clock)
@@ -227,7 +227,7 @@ class Timer:
     def observed(self, thread: Thread, thing: Any, number: int, label: str, eqn: Eqn) -> None:
         """A thread has waited for a completion."""
         since, lane = self._completed.get((thing, number), (0.0, None))
-        self.goes_on(thread, since, lane, label, eqn)
+        self.resume(thread, since, lane, label, eqn)
         if (thing, number) in self._not_taken:
             self._not_taken.remove((thing, number))
             self._filled.append((max(since, self._clocks[thread].now), -1))
@@ -239,7 +239,7 @@ class Timer:
     def acquired(self, thread: Thread, counter: Counter, eqn: Eqn) -> None:
         """A thread has waited for a semaphore."""
         since, lane = self._raised.get(counter, (0.0, None))
-        self.goes_on(thread, since, lane, counter.name, eqn)
+        self.resume(thread, since, lane, counter.name, eqn)
 
     def _moment(self) -> tuple[float, Lane | None]:
         """The time of the acting thread or operation, and its lane."""

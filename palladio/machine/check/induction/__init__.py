@@ -16,8 +16,8 @@ indices: they must be linear in the size and the rounds, see `values`. It assume
 corresponding kernel for each size: see docs/checking.md.
 """
 
-from palladio.machine.check.induction.proof import FEWEST, holds
+from palladio.machine.check.induction.proof import FEWEST, obstacle
 from palladio.machine.check.induction.recorder import InTurn, Recorder
 from palladio.machine.check.induction.trace import Step, Trace
 
-__all__ = ["FEWEST", "InTurn", "Recorder", "Step", "Trace", "holds"]
+__all__ = ["FEWEST", "InTurn", "Recorder", "Step", "Trace", "obstacle"]

@@ -9,13 +9,14 @@ import numpy as np
 
 from palladio.ir.core import Eqn
 from palladio.machine.check.induction.control import controlling, deciding, fixed, positions
-from palladio.machine.check.induction.state import line_of
+from palladio.machine.check.induction.state import is_global, line_of
 from palladio.machine.check.induction.trace import Decision
 from palladio.machine.run.buffers import Buffer, Store
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Thread
 from palladio.ops.control import loop
 from palladio.types.effects import EffectKind
+from palladio.types.transforms import Peer
 
 RESULT, FIXED, LOOP, REACH, UNKNOWN = "result", "fixed", "loop", "reach", "unknown"
 """The kinds of decisions: the result of arithmetic; numbers that must stay the same; the bounds of a loop; the part of
@@ -68,8 +69,10 @@ class Decisions:
         skipped = any(np.ndim(each) == 0 and not each for each in own if np.asarray(each).dtype == np.bool_)
         same = set(range(len(indices))) if id(eqn) in self.wanted else set[int]()
         for store, atom, stack in zip(inputs, eqn.inputs, eqn.op.stacks(eqn.transforms), strict=False):
-            if not isinstance(store, Buffer) or store.home is not None or store.name in self.shared:
+            if not isinstance(store, Buffer) or not is_global(store) or store.name in self.shared:
                 same |= positions(stack)
+            elif stack and isinstance(stack[0], Peer):  # of another device: which one may depend on the size
+                note(UNKNOWN, ())
             elif not skipped:
                 writes = any(var is atom and kind is not EffectKind.READ for kind, var in eqn.effects)
                 self._reaches(store, stack, indices, writes, note)
@@ -90,4 +93,4 @@ def _is_in(atom: Any, atoms: Sequence[Any]) -> bool:
     return any(atom is each for each in atoms)
 
 
-__all__ = ["FIXED", "LOOP", "REACH", "RESULT", "Decisions"]
+__all__ = ["FIXED", "LOOP", "REACH", "RESULT", "UNKNOWN", "Decisions"]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palladio.machine.check.induction.going_on import Part, continues
+from palladio.machine.check.induction.continuation import Part, obstacle_to
 from palladio.machine.check.induction.trace import Step, Trace
 
 FEWEST = 4
@@ -18,14 +18,14 @@ FEWEST = 4
 PLANS = 6
 """The most periods that are tried."""
 
-LOOKS = 16
+PROBES = 16
 """The approximate number of states of each repetition that are compared with those one part later."""
 
 Record = Callable[[int, Collection[str] | None, Collection[int]], Trace]
 """Records the run of a size, by its number, as `Recorder` does."""
 
 
-class Longer(NamedTuple):
+class SizeStep(NamedTuple):
     """Two sizes, by their numbers, and the parts that the larger one's run repeats once more."""
 
     small: int
@@ -33,45 +33,67 @@ class Longer(NamedTuple):
     parts: Sequence[Part]
 
 
-def holds(record: Record, count: int) -> bool:
-    """True if runs of `count` sizes, without findings, imply that no larger size has any."""
+TOO_FEW = "the runs do not repeat steps of smaller sizes, or there are too few sizes: a ring of n stages needs about 5n"
+"""The reason where no part of a run is repeated."""
+
+NOT_AGAIN = "no state of the runs comes again, or there are too few sizes: a ring of n stages needs about 5n"
+"""The reason where the state differs before and after each repetition."""
+
+
+def obstacle(record: Record, count: int) -> str:
+    """Why runs of `count` sizes, without findings, do not imply that no larger size has any; empty if they do."""
     if count < FEWEST:
-        return False
+        return f"it takes at least {FEWEST} sizes"
     first = []
     for number in range(count):
         first.append(record(number, None, ()))
-        if not first[-1].settled or first[-1].launches != 1:
-            return False
+        if first[-1].obstacle:
+            return first[-1].obstacle
+        if first[-1].launches != 1:
+            return f"it is for one launch of several threads, and the function makes {first[-1].launches}"
     shared = set[str]().union(*(trace.shared for trace in first))
+    found = []
     for plan in itertools.islice(_plans([trace.within(shared) for trace in first]), PLANS):
-        if all(_repeats(record, shared, each) for each in plan):
-            return True
-    return False
+        reason = next(filter(None, (_obstacle_to(record, shared, each) for each in plan)), "")
+        if not reason:
+            return ""
+        found.append(reason)
+    return next((reason for reason in found if reason != NOT_AGAIN), "") or (NOT_AGAIN if found else _unlike(first))
 
 
-def _repeats(record: Record, shared: Collection[str], longer: Longer) -> bool:
-    """True if the state is equal before and after each part, and all larger runs repeat the parts and do nothing new.
+def _unlike(traces: Sequence[Trace]) -> str:
+    """Why no part of the runs is repeated."""
+    if not _are_linear([trace.programs for trace in traces[-FEWEST:]]):
+        return "the programs of these sizes differ in more than integers that grow in proportion"
+    if traces[-1].allocated != traces[-2].allocated:
+        grown = min(name for name, _ in traces[-1].allocated ^ traces[-2].allocated)
+        return f"the size of {grown}, memory of a block, grows"
+    return TOO_FEW
+
+
+def _obstacle_to(record: Record, shared: Collection[str], longer: SizeStep) -> str:
+    """Why larger runs may do more than repeat the parts, between equal states; empty if they do nothing new.
 
     The smaller run is recorded again, with its controlling numbers.
     """
-    large = record(longer.large, shared, _all_looks(longer.parts))
+    large = record(longer.large, shared, _all_probes(longer.parts))
     parts = [moved for part in longer.parts if (moved := _moved(large, part)) is not None]
     if len(parts) < len(longer.parts):
-        return False
-    return continues(record(longer.small, shared, ()).steps, large.steps, parts)
+        return large.incomplete or NOT_AGAIN
+    return obstacle_to(record(longer.small, shared, ()).steps, large.steps, parts)
 
 
 def _moved(trace: Trace, part: Part) -> Part | None:
     """The part, moved to where the states before and after it are equal and its decisions have been for two lengths."""
     steps, length = trace.steps, part.length
-    for first in (n + 1 for n in _looks(part) if steps[n].state == steps[n + length].state):
+    for first in (n + 1 for n in _probes(part) if steps[n].state == steps[n + length].state):
         before = range(first - 2 * length, first)
         if before[0] >= part.start and all(steps[n].decided == steps[n + length].decided for n in before):
             return part._replace(small=part.small - part.large + first, large=first)
     return None
 
 
-def _plans(traces: Sequence[Trace]) -> Iterator[list[Longer]]:
+def _plans(traces: Sequence[Trace]) -> Iterator[list[SizeStep]]:
     """For each period, the parts by which the last runs exceed those of sizes one period smaller."""
     for period in range(1, len(traces) // 2 + 1):
         if not _are_linear([trace.programs for trace in traces[-max(2 * period, FEWEST) :]]):
@@ -82,7 +104,7 @@ def _plans(traces: Sequence[Trace]) -> Iterator[list[Longer]]:
             parts = insertions(small.steps, large.steps) if small.allocated == large.allocated else []
             if not parts:
                 break
-            found.append(Longer(number - period, number, parts))
+            found.append(SizeStep(number - period, number, parts))
         else:
             yield found
 
@@ -101,15 +123,15 @@ _FLOAT = re.compile(r"[-+\w.]+:b?f\d+\w*")
 """Floating-point constants do not control threads."""
 
 
-def _looks(part: Part) -> Sequence[int]:
+def _probes(part: Part) -> Sequence[int]:
     """Some of the steps after which a part may begin: late ones, since states settle only after a while."""
     first = max(part.start - 1, part.large - part.length, 0)
-    return range(first, part.large, max(1, (part.large - first) // LOOKS))
+    return range(first, part.large, max(1, (part.large - first) // PROBES))
 
 
-def _all_looks(parts: Sequence[Part]) -> set[int]:
+def _all_probes(parts: Sequence[Part]) -> set[int]:
     """The steps after which states are compared."""
-    return {step + shift for part in parts for step in _looks(part) for shift in (0, part.length)}
+    return {step + shift for part in parts for step in _probes(part) for shift in (0, part.length)}
 
 
 def insertions(small: Sequence[Step], large: Sequence[Step]) -> list[Part]:
@@ -143,4 +165,4 @@ def _repeated(small: Sequence[Step], large: Sequence[Step], mine: int, theirs: i
     return None
 
 
-__all__ = ["FEWEST", "holds", "insertions"]
+__all__ = ["FEWEST", "insertions", "obstacle"]

@@ -7,14 +7,14 @@ from typing import Any
 
 from palladio.ir.core import Eqn, walk
 from palladio.machine.check.induction.decisions import Decisions
-from palladio.machine.check.induction.state import FARTHEST, Watched, line_of, slot_of
+from palladio.machine.check.induction.state import FARTHEST, Watched, is_global, line_of, place_of, slot_of
 from palladio.machine.check.induction.trace import GLOBAL, Event, Step, Trace
 from palladio.machine.run.buffers import BarrierSlot, Buffer, Counter
 from palladio.machine.run.clocks import Component
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.policies import RoundRobin
 from palladio.machine.run.threads import AsyncOp, Thread
-from palladio.types.types import BARRIER, SEMAPHORE
+from palladio.ops.grid import grid_call
 
 
 class InTurn(RoundRobin):
@@ -37,6 +37,8 @@ class Recorder:
         self.shared = shared
         self.states = states
         self.events: list[Event] = []
+        self.reads: tuple[Thread, Eqn] | None = None
+        """The thread and equation of the last access, if it is the read of an atomic one."""
 
     def follow(self, machine: Machine) -> None:
         """Watch a machine, which has a checker, from before its launch."""
@@ -54,12 +56,14 @@ class Recorder:
         _before(checker.threads, "fences", lambda thread: self._note(thread, "fence"))
         _before(checker.accesses.fences, "commits", lambda thread: self._note(thread, "fence of global memory"))
         _before(checker.accesses, "touch", self._touch)
+        _before(checker.accesses, "atomic", self._atomic)
         _before(checker.barriers, "arrives", self._arrives)
         _before(checker.barriers, "observes", lambda thread, slot, _: self._note(thread, "wait", *slot_of(slot)))
         _before(checker.barriers, "completes", self._completes)
         orders = checker.async_ops
         _before(orders, "copy_issued", self._copies)
         _after(orders, "lands", self._lands)
+        _before(orders, "dma_issued", self._dmas)
         _before(orders, "product_issued", lambda thread, op, acc, *_: self._note(thread, "product", acc.name))
         _before(orders, "products_awaited", self._products)
         _before(orders, "accumulator", lambda thread, eqn, acc: self._note(thread, eqn.op.name, acc.name))
@@ -75,25 +79,29 @@ class Recorder:
         self.events.append((kind, str(thread), *rest))
 
     def _steps(self, _: Thread) -> None:
-        state = self.watched.digest() if len(self.trace.steps) in self.states else b""
+        state = self._state() if len(self.trace.steps) in self.states else b""
         self.trace.steps.append(Step(tuple(self.events), state, tuple(self.decisions.found)))
         self.events.clear()
         self.decisions.found.clear()
+
+    def _state(self) -> bytes:
+        """A digest of the state; where it would be incomplete, one that is equal to no other."""
+        marked = self.watched.marked()
+        if marked is None:
+            return self.watched.digest()
+        self.trace.incomplete = f"which values of {marked} depend on uninitialised memory is not recorded"
+        return b"step %d" % len(self.trace.steps)
 
     def _launch(self, launching: Any) -> None:
         self.decisions.launch(launching)
         self.trace.programs += "".join(map(repr, launching.programs))
         for program in launching.programs:
             for eqn in walk(program):
-                far = max(eqn.params.get("n") or 0, eqn.params.get("wait_n") or 0) > FARTHEST
-                if far or eqn.op.atomic or not _ordered(eqn):
-                    self.trace.settled = False
-        if launching.on_cores:
-            self.trace.settled = False
+                self._unsettled(_obstacle(eqn))
 
     def _allocated(self, store: Any, *_: bool) -> None:
         self.watched.stores.append(store)
-        if store.home is not None:
+        if not is_global(store):
             self.trace.allocated.add((store.name, str(store.type)))
 
     def _starts(self, thread: Thread, _: Any) -> None:
@@ -118,11 +126,14 @@ class Recorder:
         if store.shadow is None:
             return
         region = store.shadow.regions.resolve(stack, indices, mask)
-        if store.home is None and store.shadow.touched(region):
+        own = (thread, access.site) if access.atomic and not access.write else None
+        again = access.atomic and self.reads == (thread, access.site)  # the second half of an atomic access
+        if is_global(store) and not again and store.shadow.touched(region):
             self.trace.shared.add(store.name)
+        self.reads = own
         chosen = None if region.chosen is None else region.chosen.tobytes()
         what = access.write, access.atomic, access.asynchronous, line_of(access.site)
-        if store.home is None:
+        if is_global(store):
             self.events.append((GLOBAL, store.name, str(thread), region.bands, chosen, *what))
         else:
             self._note(thread, "access", store.home.label, store.name, region.bands, chosen, *what)
@@ -138,26 +149,52 @@ class Recorder:
     def _counted(self, slot: BarrierSlot, clock: Any, arrival: tuple[Component, int]) -> None:
         """An arrival: it must happen after those of the previous phase."""
         if not all(clock.covers(*each) for each in self.watched.last.get(slot, ())):
-            self.trace.settled = False
+            self._unsettled(f"an arrival at {slot.name} may count towards another of its phases in another schedule")
         self.watched.phase.setdefault(slot, []).append(arrival)
 
     def _completes(self, slot: BarrierSlot, _: Any) -> None:
         self.watched.last[slot] = self.watched.phase.pop(slot, [])
 
+    def _atomic(self, _: Thread, eqn: Eqn, __: Any, learns: bool = True) -> None:
+        """An atomic: if its result is used, its thread acquires what another schedule may give it."""
+        if learns:
+            self._unsettled(f"the result of {place_of(eqn)} depends on the schedule")
+
     def _signals(self, thread: Thread, _: Eqn, counter: Counter, amount: int) -> None:
-        """A signal: it must happen after the wait that took all earlier ones, so that none can replace another."""
         self._note(thread, "signal", self._block_of(counter), counter.name, amount)
+        self._raises(thread, counter)
+
+    def _dmas(
+        self, thread: Thread, _: AsyncOp, __: Any, ___: Any, counters: Sequence[Counter], amount: int, ____: Any
+    ) -> None:
+        for counter in counters:
+            self._note(thread, "dma", self._block_of(counter), counter.name, amount)
+            self._raises(thread, counter)
+
+    def _raises(self, thread: Thread, counter: Counter) -> None:
+        """A signal, or a copy's start: it must happen after the wait that took all earlier ones.
+
+        Then none can replace another. A copy raises the semaphore at any time after its start.
+        """
         take = self.watched.takes.get(counter)
         if take is not None and not thread.generic.covers(*take):
-            self.trace.settled = False
+            self._unsettled(f"{counter.name} may be raised before the last wait for it in another schedule")
 
     def _takes(self, thread: Thread, counter: Counter, amount: int, taken: bool) -> None:
-        """A wait returns: only one thread may ever wait here, and each wait must take the whole count."""
+        """A wait returns: only one thread may ever wait here, and each wait must take all that there is."""
         self._note(thread, "take", self._block_of(counter), counter.name, amount)
         take = self.watched.takes.get(counter)
-        if not taken or counter.count or (take is not None and take[0] != thread.component):
-            self.trace.settled = False
+        if not taken:
+            self._unsettled(f"a wait for {counter.name} leaves its count as it is")
+        elif counter.count or counter.copies:
+            self._unsettled(f"a wait for {counter.name} takes a part of its count, which one depends on the schedule")
+        elif take is not None and take[0] != thread.component:
+            self._unsettled(f"which of the threads that wait for {counter.name} is first depends on the schedule")
         self.watched.takes[counter] = thread.component, thread.generic.epoch(thread.component)
+
+    def _unsettled(self, obstacle: str) -> None:
+        """Other schedules may have another order; the first reason is kept."""
+        self.trace.obstacle = self.trace.obstacle or obstacle
 
     def _block_of(self, counter: Counter) -> str:
         return next((block for block, each in self.watched.counters() if each is counter), "")
@@ -172,16 +209,15 @@ class Recorder:
         self._note(thread, "stores", n, read_only, len(thread.open), thread.groups > n)
 
 
-def _ordered(eqn: Eqn) -> bool:
-    """True if the order of an equation with others may be the same in every schedule; the run decides.
-
-    False for polls and for copies that raise semaphores.
-    """
-    sync = eqn.op.sync
-    if sync is None:
-        return True
-    atoms = [*eqn.arrivals, *([getattr(eqn, sync.waits)] if isinstance(sync.waits, str) else [])]
-    return sync.polls is None and all(atom.type.space in (BARRIER, SEMAPHORE) for atom in atoms)
+def _obstacle(eqn: Eqn) -> str:
+    """Why the order of an equation with others may depend on the schedule; empty if the run decides."""
+    if max(eqn.params.get("n") or 0, eqn.params.get("wait_n") or 0) > FARTHEST:
+        return f"{place_of(eqn)} leaves more than {FARTHEST} groups in flight"
+    if eqn.op.sync is not None and eqn.op.sync.polls is not None:
+        return f"what {place_of(eqn)} sees without waiting depends on the schedule"
+    if eqn.op is grid_call:
+        return f"the steps of the grid inside the launch, {place_of(eqn)}, are not followed"
+    return ""
 
 
 def _before(owner: Any, name: str, notify: Callable[..., Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from palladio.ir.core import Eqn
 from palladio.machine.run.buffers import Accumulator, Barrier, BarrierSlot, Buffer, Counter, Semaphores
 from palladio.machine.run.clocks import Component
 from palladio.machine.run.machine import Machine
@@ -58,8 +59,12 @@ class Watched:
         self.threads = [each for each in self.threads if each.block.cluster is not cluster]
         self.stores = [each for each in self.stores if each.home is None or each.home.cluster is not cluster]
 
+    def marked(self) -> Thread | None:
+        """A thread with values that depend on uninitialised memory, or None: which ones is not part of a state."""
+        return next((thread for thread in self.threads if thread.uninitialised), None)
+
     def digest(self) -> bytes:
-        """A digest that distinguishes states."""
+        """A digest that distinguishes states in which no thread is marked."""
         known = _Known()
         parts = [self._of_threads(known), *(self._of_buffer(known, each) for each in self._buffers())]
         slots = [slot for each in self.stores if isinstance(each, Barrier) for slot in each.slots]
@@ -82,7 +87,7 @@ class Watched:
 
     def _buffers(self) -> Iterator[Buffer]:
         for each in self.stores:
-            followed = each.home is not None or each.name in self.shared
+            followed = not is_global(each) or each.name in self.shared
             if isinstance(each, Buffer) and each.shadow is not None and followed:
                 yield each
 
@@ -99,13 +104,12 @@ class Watched:
                     [len(group) for group in thread.stores],
                     len(thread.open),
                     thread.registers,
-                    bool(thread.lacking),
                     [known.number(*each) for each in _counters(thread)],
                     [(place, *_of_warp(known, warp)) for place, warp in thread.warps.items()],
                 )
             )
         accumulators = [
-            (_label(each), _in_flight(known, each.owner, each.group))
+            (_label(each), _in_flight(known, each.owner, each.group), _mask(each.uninitialised))
             for each in self.stores
             if isinstance(each, Accumulator)
         ]
@@ -143,23 +147,27 @@ class Watched:
             (str(thread), slot.completed - thread.observed[slot]) for thread in self.threads if slot in thread.observed
         ]
         checks = slot.checks
-        waits = waiters = strangers = phases = None
+        waits = waiters = remote_arrivals = phases = None
         if checks is not None:
             waits = [(each, known.number(each, epoch)) for each, epoch in checks.waits.items()]
             waiters = [(each, slot.completed - phase) for each, (phase, *_) in checks.waiters.items()]
             phases = [slot.completed - phase for phase in self._awaited(slot)]
-            strangers = checks.overrun, [known.number(each, epoch) for each, (epoch, *_) in checks.strangers.items()]
+            remote_arrivals = (
+                checks.overrun,
+                [known.number(each, epoch) for each, (epoch, *_) in checks.remote_arrivals.items()],
+            )
         arrivals = [[known.number(*each) for each in part.get(slot, ())] for part in (self.last, self.phase)]
         ahead = slot.completed > 0, slot.completed - slot.seen, slot.foreign > slot.seen
         landed = [(line_of(eqn), count) for eqn, count in slot.parts.items()]
-        return slot_of(slot), slot.arrived, landed, ahead, late, waits, waiters, phases, strangers, arrivals
+        return slot_of(slot), slot.arrived, landed, ahead, late, waits, waiters, phases, remote_arrivals, arrivals
 
     def _of_counter(self, known: _Known, block: str, counter: Counter) -> Any:
         signals = counter.order.open() if counter.order is not None else ()
         waiting = [str(thread) for thread in counter.waiting]
         opened = [(known.number(component, epoch), amount) for component, epoch, amount in signals]
         take = self.takes.get(counter)
-        return block, counter.name, counter.count, waiting, opened, take and known.number(*take)
+        copies = [(line_of(copy.eqn), amount) for copy, amount in counter.copies.items()]
+        return block, counter.name, counter.count, copies, waiting, opened, take and known.number(*take)
 
 
 class _Known:
@@ -182,6 +190,11 @@ def _counters(thread: Thread) -> list[tuple[Component, int]]:
     """The last product and the last group of stores of a thread."""
     groups = ((component, thread.groups) for component in (thread.read_component, thread.write_component))
     return [(thread.product_component, thread.issued), *groups]
+
+
+def _mask(mask: Any) -> bytes:
+    """A digest of a mask; empty for None."""
+    return b"" if mask is None else blake2b(mask.tobytes(), digest_size=16).digest()
 
 
 def _in_flight(known: _Known, thread: Thread, group: int) -> tuple[int, int] | None:
@@ -229,6 +242,11 @@ def _label(thing: Any) -> tuple[str, str]:
     return getattr(thing, "name", ""), getattr(getattr(thing, "home", None), "label", "")
 
 
+def is_global(store: Any) -> bool:
+    """True if a store is global memory."""
+    return store.home is None or getattr(store, "visible", False)
+
+
 def slot_of(slot: BarrierSlot) -> tuple[str, str]:
     """The name of a barrier and of its block."""
     return slot.name, slot.home.label
@@ -239,4 +257,10 @@ def line_of(eqn: Any) -> str:
     return f"{eqn.op.name} {eqn.location}" if eqn is not None else ""
 
 
-__all__ = ["FARTHEST", "Watched", "line_of", "slot_of"]
+def place_of(eqn: Eqn) -> str:
+    """An equation in a reason: its name and line."""
+    place = eqn.location
+    return f"`{eqn.op.name}`" + (f" ({place.file.rpartition('/')[2]}:{place.line})" if place is not None else "")
+
+
+__all__ = ["FARTHEST", "Watched", "is_global", "line_of", "place_of", "slot_of"]

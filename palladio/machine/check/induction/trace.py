@@ -21,7 +21,7 @@ class Decision:
     """Numbers that control a thread.
 
     Fields:
-        kind: selects the condition that they must fulfil, see `going_on`.
+        kind: selects the condition that they must fulfil, see `continuation`.
         key: equal at all sizes and in all rounds: the thread, the line, and more.
         eqn: the equation.
         inputs, outputs: the numbers.
@@ -64,7 +64,8 @@ class Trace:
         steps: in the order in which they ran.
         allocated: the allocations of blocks, by name and type.
         shared: the buffers of global memory that are touched more than once anywhere.
-        settled: whether every schedule has the same order.
+        obstacle: why other schedules may have another order; empty if they do not.
+        incomplete: why states at some steps are equal to no other; empty if all are complete.
         launches: their number.
         programs: their texts.
     """
@@ -72,7 +73,8 @@ class Trace:
     steps: list[Step] = field(default_factory=list)
     allocated: set[tuple[str, str]] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
-    settled: bool = True
+    obstacle: str = ""
+    incomplete: str = ""
     launches: int = 0
     programs: str = ""
 

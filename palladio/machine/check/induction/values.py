@@ -20,7 +20,7 @@ ROUNDS = 1 << 16
 """Rounds for which numbers must fit into their dtype. Those of later ones are assumed to."""
 
 
-class Unlike(Exception):
+class RunsDiffer(Exception):
     """Two runs differ in something that is not a number, or a number does not continue linearly."""
 
 
@@ -62,7 +62,7 @@ class Number(NamedTuple):
         return self._replace(value=_wide(self.value) + amount)
 
     @property
-    def sign_stays(self) -> bool:
+    def keeps_sign(self) -> bool:
         """True if it keeps its sign, and stays 0 where it is."""
         sign = np.sign(_wide(self.value))
         return all(
@@ -70,7 +70,7 @@ class Number(NamedTuple):
         )
 
     @property
-    def stays_below_zero_or_not(self) -> bool:
+    def keeps_negativity(self) -> bool:
         """True if negative elements stay negative and the others never become negative."""
         below = _wide(self.value) < 0
         return all(bool(np.all(np.where(below, each <= 0, each >= 0))) for each in self.directions)
@@ -84,18 +84,18 @@ def difference(after: Any, before: Any) -> Any:
     """The growth of a number. Other values must be equal."""
     after, before = np.asarray(after), np.asarray(before)
     if after.shape != before.shape or after.dtype != before.dtype:
-        raise Unlike
+        raise RunsDiffer
     if dtypes.is_integer(after.dtype):
         return after.astype(np.int64) - before.astype(np.int64)
     if not np.array_equal(after, before):
-        raise Unlike
+        raise RunsDiffer
     return np.zeros(after.shape, np.int64)
 
 
 Rule = Callable[[Eqn, Sequence[Number]], bool]
 
 
-def goes_on(eqn: Eqn, inputs: Sequence[Number], outputs: Sequence[Number]) -> bool:
+def continues_linearly(eqn: Eqn, inputs: Sequence[Number], outputs: Sequence[Number]) -> bool:
     """True if the results of an equation continue linearly if its operands do."""
     if all(each.fixed for each in inputs):
         return True
@@ -135,19 +135,19 @@ def _masked(eqn: Eqn, inputs: Sequence[Number]) -> bool:
 
 
 def _ordered(_: Eqn, inputs: Sequence[Number]) -> bool:
-    return inputs[0].minus(inputs[1]).stays_below_zero_or_not
+    return inputs[0].minus(inputs[1]).keeps_negativity
 
 
 def _ordered_back(_: Eqn, inputs: Sequence[Number]) -> bool:
-    return inputs[1].minus(inputs[0]).stays_below_zero_or_not
+    return inputs[1].minus(inputs[0]).keeps_negativity
 
 
 def _apart(_: Eqn, inputs: Sequence[Number]) -> bool:
-    return inputs[0].minus(inputs[1]).sign_stays
+    return inputs[0].minus(inputs[1]).keeps_sign
 
 
 def _signed(_: Eqn, inputs: Sequence[Number]) -> bool:
-    return inputs[0].sign_stays
+    return inputs[0].keeps_sign
 
 
 def _chosen(_: Eqn, inputs: Sequence[Number]) -> bool:
@@ -155,8 +155,13 @@ def _chosen(_: Eqn, inputs: Sequence[Number]) -> bool:
 
 
 def _converted(eqn: Eqn, inputs: Sequence[Number]) -> bool:
-    """Conversion to a wide integer requires that the number grows; to a bool, that it stays zero or nonzero."""
-    return eqn.dtype in WIDE and inputs[0].grows if dtypes.is_integer(eqn.dtype) else inputs[0].sign_stays
+    """Conversion to a wide integer requires that the number grows; to a bool, that it stays zero or nonzero.
+
+    A float rounds: equal results of a few numbers say nothing about larger ones.
+    """
+    if dtypes.is_integer(eqn.dtype):
+        return eqn.dtype in WIDE and inputs[0].grows
+    return eqn.dtype == dtypes.BOOL and inputs[0].keeps_sign
 
 
 RULES: dict[str, Rule] = {
@@ -183,4 +188,4 @@ RULES: dict[str, Rule] = {
 }
 """Tests of operations on numbers that differ between sizes or rounds: is the result linear if the operands are?"""
 
-__all__ = ["Number", "Unlike", "difference", "goes_on"]
+__all__ = ["Number", "RunsDiffer", "continues_linearly", "difference"]

@@ -23,11 +23,21 @@ class SlotClocks:
         waiters: for each thread, the last completion that it has waited for, with its title, the equation and the
             loops around it, for reports.
         overrun: whether a phase that its waiting threads may miss has been reported.
-        strangers: for each thread of another block, the epoch of its last arrival, with the same as in `waiters`.
+        remote_arrivals: for each thread of another block, the epoch of its last arrival, with the same as in `waiters`.
         base: the last epoch of the component at the end of the barrier that used it before.
     """
 
-    __slots__ = ("asynchronous", "base", "component", "generic", "overrun", "phases", "strangers", "waiters", "waits")
+    __slots__ = (
+        "asynchronous",
+        "base",
+        "component",
+        "generic",
+        "overrun",
+        "phases",
+        "remote_arrivals",
+        "waiters",
+        "waits",
+    )
 
     def __init__(self, component: Component, clock: Clock, base: int = 0) -> None:
         self.component = component
@@ -38,7 +48,7 @@ class SlotClocks:
         self.overrun = False
         self.waits: dict[Component, int] = {}
         self.waiters: dict[Component, tuple[int, str, Any, Trail]] = {}
-        self.strangers: dict[Component, tuple[int, str, Any, Trail]] = {}
+        self.remote_arrivals: dict[Component, tuple[int, str, Any, Trail]] = {}
 
 
 class BarrierOrder:
@@ -70,7 +80,7 @@ class BarrierOrder:
             arrival = epoch(thread), thread.title, eqn, thread.trail
             if slot.home.ended:
                 self._exited(slot, arrival)
-            clocks.strangers[thread.component] = arrival
+            clocks.remote_arrivals[thread.component] = arrival
 
     def completes(self, slot: BarrierSlot, by: Any) -> None:
         """A phase is about to complete. The threads that wait for the previous phase must have seen it."""
@@ -198,9 +208,9 @@ class BarrierOrder:
         """True if the hint is an error here: `strict` names it, and the barrier is waited for at all."""
         return slot.seen > 0 and "unobserved-completion" in self.found.strict
 
-    def check_strangers(self, barrier: Barrier, known: Clock, block: Block) -> None:
+    def check_remote_arrivals(self, barrier: Barrier, known: Clock, block: Block) -> None:
         for slot in barrier.slots:
-            for component, arrival in slot.checks.strangers.items() if slot.checks else ():
+            for component, arrival in slot.checks.remote_arrivals.items() if slot.checks else ():
                 if not known.covers(component, arrival[0]):
                     self._exited(slot, arrival)
 

@@ -50,22 +50,21 @@ class History:
 
     def releases(self, thread: Thread, eqn: Eqn, thing: Token, phase: int = 0) -> None:
         """A thread arrives or signals, or starts an operation that does."""
-        self._note(self._releases, thread, eqn, thing, phase)
+        events = thread.releases
+        if events is None:
+            events = thread.releases = _events(self._releases, thread.component)
+        self._note(events, thread, eqn, thing, phase)
 
     def acquires(self, thread: Thread, thing: Token, phase: int = 0) -> None:
         """A wait of a thread returns."""
-        self._note(self._acquires, thread, thread.eqn, thing, phase)
-
-    def _note(self, kept: dict[int, Events], thread: Thread, eqn: Any, thing: Token, phase: int) -> None:
-        component = thread.component
-        cluster = kept.get(component.cluster)
-        if cluster is None:
-            cluster = kept[component.cluster] = {}
-        events = cluster.get(component)
+        events = thread.acquires
         if events is None:
-            events = cluster[component] = deque(maxlen=_MOST_KEPT)
+            events = thread.acquires = _events(self._acquires, thread.component)
+        self._note(events, thread, thread.eqn, thing, phase)
+
+    def _note(self, events: deque[tuple[Any, ...]], thread: Thread, eqn: Any, thing: Token, phase: int) -> None:
         self._count += 1
-        events.append((self._count, thread.generic.own.item(component.local), eqn, thing, phase, thread.trail))
+        events.append((self._count, thread.generic.own.item(thread.component.local), eqn, thing, phase, thread.trail))
 
     def forget(self, cluster: int) -> None:
         """A cluster has ended."""
@@ -121,6 +120,11 @@ def _first_of(release: Event, acquired: list[Event]) -> Event | None:
         if each.thing is release.thing and each.number > release.number and each.phase >= release.phase:
             return each
     return None
+
+
+def _events(kept: dict[int, Events], component: Component) -> deque[tuple[Any, ...]]:
+    """The events of a thread, which keeps them too."""
+    return kept.setdefault(component.cluster, {}).setdefault(component, deque(maxlen=_MOST_KEPT))
 
 
 __all__ = ["Event", "History"]

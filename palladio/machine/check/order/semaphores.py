@@ -41,7 +41,7 @@ class SemaphoreOrder:
         if counter.order is None:
             return
         self.history.acquires(thread, counter.token)
-        acquire(thread, counter.order.heard(amount, thread.generic))
+        acquire(thread, counter.order.acquired(amount, thread.generic))
         if taken:
             counter.order.taken(amount, thread.component, epoch(thread))
             released(thread)

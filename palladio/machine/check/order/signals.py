@@ -90,7 +90,7 @@ class Signals:
             if signal.accesses:
                 mine.set(signal.component, self._copies)
 
-    def heard(self, amount: int, waiting: Clock) -> Clocks:
+    def acquired(self, amount: int, waiting: Clock) -> Clocks:
         """The clocks that a wait for this amount acquires, by a thread with this clock."""
         total = self._known_amount + sum(signal.amount for signal in self._open)
 
@@ -98,8 +98,8 @@ class Signals:
             clocks = (waiting, signal.clocks[0]) if signal is not None and signal.epoch else (waiting,)
             return total - amount - sum(takes.known(component, clocks) for component, takes in self._taken.items())
 
-        heard, self._open = _divided(self._open, spare)
-        for signal in heard:
+        acquired, self._open = _divided(self._open, spare)
+        for signal in acquired:
             self._learn(signal)
         return self._known
 

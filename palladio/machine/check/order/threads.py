@@ -78,7 +78,7 @@ class ThreadOrder:
         thread.asynchronous.join(thread.generic)
         released(thread)
 
-    def meets(self, threads: Sequence[Thread]) -> None:
+    def rendezvous(self, threads: Sequence[Thread]) -> None:
         """All these threads have arrived at a rendezvous."""
         generic, asynchronous = threads[0].generic.copy(), threads[0].asynchronous.copy()
         for thread in threads:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from palladio.machine.check.induction.decisions import FIXED, LOOP, REACH, RESULT
+from palladio.machine.check.induction.decisions import FIXED, LOOP, REACH, RESULT, UNKNOWN
+from palladio.machine.check.induction.state import place_of
 from palladio.machine.check.induction.trace import Decision, Step
-from palladio.machine.check.induction.values import Number, Unlike, difference, goes_on
+from palladio.machine.check.induction.values import Number, RunsDiffer, continues_linearly, difference
 
 MOST_REACHED = 1_000
 """The most accesses of one buffer of global memory that are proved pairwise disjoint."""
@@ -47,19 +48,34 @@ class Reach(NamedTuple):
     repeats: bool
 
 
-def continues(small: Sequence[Step], large: Sequence[Step], parts: Sequence[Part]) -> bool:
-    """True if all larger runs repeat these parts, and otherwise do nothing new."""
+def obstacle_to(small: Sequence[Step], large: Sequence[Step], parts: Sequence[Part]) -> str:
+    """Why larger runs may do more than repeat these parts; empty if they do nothing new."""
     reached: dict[str, list[Reach]] = defaultdict(list)
     try:
         for decision, inputs, outputs, repeats in _decisions(small, large, parts):
-            if not _goes_on(decision, inputs, outputs):
-                return False
+            if not _continues(decision, inputs, outputs):
+                return _reason(decision)
             if decision.kind == REACH:
                 *_, name, writes = decision.key
                 reached[name].append(Reach(writes, *inputs, repeats))
-    except Unlike:
-        return False
-    return all(_stay_apart(each) for each in reached.values())
+    except RunsDiffer as unlike:
+        return str(unlike)
+    for name, reaches in reached.items():
+        if not _stay_disjoint(reaches):
+            return f"accesses of {name} may meet, or leave a part of it unwritten, at a larger size"
+    return ""
+
+
+def _reason(decision: Decision) -> str:
+    """Why a decision may be another one at a larger size."""
+    place = place_of(decision.eqn)
+    if decision.kind == UNKNOWN:
+        return f"what {place} reads decides what a thread does, and is not known at a larger size"
+    if decision.kind == LOOP:
+        return f"{place} may not take steps in proportion at a larger size"
+    if decision.kind == REACH:
+        return f"{place} may reach outside its array at a larger size"
+    return f"{place} may do something else at a larger size"
 
 
 Numbers = Sequence[Number]
@@ -78,7 +94,7 @@ def _decisions(
             continue
         repeated = left and at >= left[0].large - left[0].length
         if repeated and left[0].large - left[0].start < 2 * left[0].length:
-            raise Unlike
+            raise RunsDiffer("the runs have too few steps before a part of them is repeated")
         length = left[0].length if repeated else 0
         rows = [small[at - shift].decisions, large[at].decisions]
         if length:
@@ -90,9 +106,12 @@ def _decisions(
 def _numbers(rows: Sequence[Sequence[Decision]]) -> Iterator[tuple[Decision, Numbers, Numbers, bool]]:
     """The numbers of one step at both sizes; of a repeated step also the previous round at both, and the next one."""
     if len({tuple((each.kind, each.key) for each in row) for row in rows}) > 1:
-        raise Unlike
+        raise RunsDiffer("the steps of two sizes, or of two rounds, are decided in different ways")
     for same in zip(*rows, strict=True):
-        inputs, outputs = ([_number(*each) for each in zip(*values, strict=True)] for values in _values(same))
+        try:
+            inputs, outputs = ([_number(*each) for each in zip(*values, strict=True)] for values in _values(same))
+        except RunsDiffer:
+            raise RunsDiffer(_reason(same[1])) from None
         yield same[1], inputs, outputs, len(rows) > 2
 
 
@@ -107,13 +126,13 @@ def _number(small: Any, large: Any, *rounds: Any) -> Number:
     small_before, before, after = rounds
     more = difference(after, large)
     if np.any(more != difference(large, before)) or np.any(grown != difference(before, small_before)):
-        raise Unlike
+        raise RunsDiffer
     return Number(small, (grown, grown + more))
 
 
-def _goes_on(decision: Decision, inputs: Numbers, outputs: Numbers) -> bool:
+def _continues(decision: Decision, inputs: Numbers, outputs: Numbers) -> bool:
     if decision.kind == RESULT:
-        return goes_on(decision.eqn, inputs, outputs)
+        return continues_linearly(decision.eqn, inputs, outputs)
     if decision.kind == LOOP:
         return _loops(inputs[1].minus(inputs[0]), decision.eqn.step)
     if decision.kind == REACH:
@@ -130,7 +149,7 @@ def _loops(count: Number, step: int) -> bool:
     return not own and bool(count.value >= 0 and last >= 0 and last % step == 0)
 
 
-def _stay_apart(reached: Sequence[Reach]) -> bool:
+def _stay_disjoint(reached: Sequence[Reach]) -> bool:
     """True if disjoint accesses of a buffer stay disjoint at every size, and a fully written buffer stays so."""
     if not any(each.writes for each in reached):
         return True
@@ -158,18 +177,18 @@ def _rounds(number: Number) -> Any:
 
 def _apart(one: Reach, other: Reach) -> bool:
     """True if two accesses are disjoint in all rounds of each."""
-    return bool(np.any(_after(one, other) | _after(other, one) | _beside(one, other)))
+    return bool(np.any(_after(one, other) | _after(other, one) | _interleaved(one, other)))
 
 
 def _after(one: Reach, other: Reach) -> Any:
     """The axes along which the second access begins after the end of the first, in all rounds of both, as a mask."""
     gap = np.asarray(other.low.value) - np.asarray(one.high.value)
     grown = other.low.directions[0] - one.high.directions[0]
-    ahead, behind = _rounds(other.low), _rounds(one.high)
-    return (gap >= 0) & (grown >= 0) & (grown + ahead >= 0) & (grown - behind >= 0) & (grown + ahead - behind >= 0)
+    ahead, after = _rounds(other.low), _rounds(one.high)
+    return (gap >= 0) & (grown >= 0) & (grown + ahead >= 0) & (grown - after >= 0) & (grown + ahead - after >= 0)
 
 
-def _beside(one: Reach, other: Reach) -> Any:
+def _interleaved(one: Reach, other: Reach) -> Any:
     """The axes along which both advance by equal strides and access disjoint parts of a stride, as a mask."""
     stride = _rounds(one.low)
     same = (stride == _rounds(other.low)) & (stride > 0) & (one.low.directions[0] == other.low.directions[0])
@@ -184,4 +203,4 @@ def _own_rounds_apart(reach: Reach) -> bool:
     return not reach.repeats or bool(np.any(np.abs(_rounds(reach.low)) >= size))
 
 
-__all__ = ["Part", "continues"]
+__all__ = ["Part", "obstacle_to"]
