@@ -85,6 +85,8 @@ class Chain:
         between: a template for each intermediate array.
     """
 
+    makes_results = True
+
     def __init__(
         self, steps: Sequence[Step], inputs: int, types: Sequence[ArrayType], between: Sequence[Array]
     ) -> None:
@@ -150,7 +152,10 @@ class Chain:
             work = self.idle.pop()
         except IndexError:
             work = _Workspace(self)
-        arrays = [*map(row_major, values), *results, *work.between]
+        plain = [
+            value if type(value) is np.ndarray and value.flags.c_contiguous else row_major(value) for value in values
+        ]
+        arrays = [*plain, *results, *work.between]
         addresses = [address_of(array) for array in arrays[: self.given]]
         for number, step in enumerate(self.steps):
             table = work.tables[number]

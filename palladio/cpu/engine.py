@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class GridCall:
         self.grid = grid
         self.compiled = Compiled(lower_grid(grid, kernel, operands))
         self.first = grid.dynamic
-        positions = grid.split(range(len(kernel.inputs))).operands
+        positions = grid.positions.operands
         self.written = {n for n, position in enumerate(positions) if position in kernel.written}
         self.read = {n for n, position in enumerate(positions) if position in kernel.read}
         starts = grid.scheduled.starts
@@ -184,23 +184,32 @@ def run(
         first: the number of the first one.
         weight: a factor that the work of a task is proportional to, if it differs between calls.
     """
+    if tasks == 1:  # one task is never spread, and small products consist of such calls
+        _run_here(compiled, addresses, sizes, 1, first)
+        return
     work = tasks * weight
-    if tasks > 1 and work > compiled.brief:
+    if work > compiled.brief:
         limit = BRIEF_SPREAD_S
         seconds = _run_spread(compiled, addresses, sizes, tasks, knobs.thread_count(), arrays, first)
     else:
         limit = BRIEF_S
-        begun = time.perf_counter()
-        arena = compiled.take_arena()
-        try:
-            if compiled.caller is None:
-                compiled.call(addresses, sizes, _ready(compiled, arena), first, first + tasks)
-            else:
-                _work(compiled, addresses, sizes, arrays, arena, [])(first, first + tasks)
-        finally:
-            compiled.give_arena(arena)
-        seconds = time.perf_counter() - begun
+        started = time.perf_counter()
+        _run_here(compiled, addresses, sizes, tasks, first)
+        seconds = time.perf_counter() - started
     compiled.brief = max(compiled.brief, work) if seconds < limit else min(compiled.brief, work - 1)
+
+
+def _run_here(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, first: int) -> None:
+    """Run the tasks on this thread."""
+    arena = compiled.take_arena()
+    try:
+        place = _ready(compiled, arena)
+        if compiled.caller is None:
+            compiled.call(addresses, sizes, place, first, first + tasks)
+        else:
+            _call_answered(compiled, addresses, sizes, place, [], first, first + tasks)
+    finally:
+        compiled.give_arena(arena)
 
 
 def _run_spread(
@@ -220,25 +229,25 @@ def _work(
     compiled: Compiled, addresses: Any, sizes: Any, arrays: Any, arena: Array, failed: list[BaseException]
 ) -> Work:
     """The kernel with an arena, as a function of the first task and the one after the last."""
-    work = functools.partial(compiled.call, addresses, sizes, _ready(compiled, arena))
-    work.arrays = arrays  # type: ignore[attr-defined]  # the table does not keep them alive
-    return work if compiled.caller is None else _answered(compiled, work, address_of(arena), failed)
+    place = _ready(compiled, arena)
+    work: Any = functools.partial(compiled.call, addresses, sizes, place)
+    if compiled.caller is not None:
+        work = functools.partial(_call_answered, compiled, addresses, sizes, place, failed)
+    work.arrays = arrays  # the table does not keep them alive
+    return work  # type: ignore[no-any-return]
 
 
-def _answered(compiled: Compiled, work: Callable[[int, int], int], arena: int, failed: list[BaseException]) -> Work:
-    """The work of a kernel with callbacks to Python."""
-    address = ctypes.c_int64.from_address(arena + (compiled.caller or 0))
-
-    def run(first: int, last: int) -> None:
-        responder = Responder.take(compiled.callbacks, failed)
-        address.value = responder.address
-        try:
-            if answer := work(first, last):
-                raise responder.error or (Deadlocked if answer == Status.DEADLOCKED else Stopped)
-        finally:
-            responder.give()
-
-    return run
+def _call_answered(
+    compiled: Compiled, addresses: Any, sizes: Any, arena: int, failed: list[BaseException], first: int, last: int
+) -> None:
+    """Run some tasks of a kernel with callbacks to Python, on this thread."""
+    responder = Responder.take(compiled.callbacks, failed)
+    try:
+        ctypes.c_int64.from_address(arena + (compiled.caller or 0)).value = responder.address
+        if answer := compiled.call(addresses, sizes, arena, first, last):
+            raise responder.error or (Deadlocked if answer == Status.DEADLOCKED else Stopped)
+    finally:
+        responder.give()
 
 
 def _ready(compiled: Compiled, arena: Array) -> int:

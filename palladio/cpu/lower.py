@@ -134,9 +134,9 @@ class _GridFunction:
         )
         size = f"@arena_size = internal constant i64 {self.arena.size}"
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
-        asks = caller if self.function.asks else None
+        status = caller if self.function.reads_status else None
         words = 0 if self.function.notes is None else self.function.notes.used
-        return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, asks, self.order)
+        return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, status, self.order)
 
     def exclusive(self, number: int) -> bool:
         """True if different tasks have different blocks of an array."""

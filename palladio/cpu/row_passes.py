@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V
-from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, asking, fill, widths
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, fill, prefetching, widths
 from palladio.cpu.emit.scope import RefBinding, Scope
 from palladio.cpu.rules.reduce import REDUCTIONS, Reducer
 from palladio.ir.core import Atom, Eqn, Var
@@ -38,7 +38,7 @@ class _Values:
 
     Fields:
         lazily: the equations of arrays that are computed where they are used.
-        asks: whether the elements of the next task are prefetched.
+        prefetches: whether the elements of the next task are prefetched.
         arrays: by variable.
         found: the elements computed so far, by basic block.
         of_row: the current row's element of arrays with one element per row.
@@ -46,7 +46,7 @@ class _Values:
 
     scope: Scope
     lazily: Mapping[Atom, Eqn]
-    asks: bool
+    prefetches: bool
     arrays: dict[Atom, LazyArray] = field(default_factory=dict)
     found: dict[object, V] = field(default_factory=dict)
     of_row: dict[object, V] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _Values:
             (array,) = self.scope.function.rules[eqn.op.name](self.scope, *inputs, **eqn.params)
             return array
         array, last = self.scope.array(atom), isinstance(atom, Var) and not self.scope.uses[atom]
-        return asking(self.scope.e, array) if self.asks and last and array.ahead is not None else array
+        return prefetching(self.scope.e, array) if self.prefetches and last and array.ahead is not None else array
 
     def remembered(self, atom: Atom, array: LazyArray) -> LazyArray:
         """The array, with each element computed once in a basic block."""
@@ -141,7 +141,7 @@ class _RowPasses:
             and written_in_passing.isdisjoint(self.operands(passed))
             and not any(self.place(eqn.ref).memory in stored for eqn in loads)
             and all(array.fill is None for array in read)
-            and all(REDUCTIONS[eqn.op.name].goes_in_rows(eqn.inputs[0].type, eqn.axes) for eqn in sums)
+            and all(REDUCTIONS[eqn.op.name].combines_rows(eqn.inputs[0].type, eqn.axes) for eqn in sums)
         )
 
     def place(self, ref: Var) -> RefBinding:
@@ -168,8 +168,8 @@ class _RowPasses:
             if eqn not in self.group.passes:
                 self.scope.function.emit(self.scope, eqn)
                 continue
-            made = self.begun(eqn)
-            if segments and self.goes_with(made, segments[-1]):
+            made = self.started(eqn)
+            if segments and self.shares_loop(made, segments[-1]):
                 segments[-1].append(made)
             else:
                 segments.append([made])
@@ -189,14 +189,14 @@ class _RowPasses:
                 else:
                     self.columns_of(each, its, row)
 
-    def goes_with(self, made: _Pass, others: Sequence[_Pass]) -> bool:
+    def shares_loop(self, made: _Pass, others: Sequence[_Pass]) -> bool:
         """True if a pass is in the same loop over columns as those before it."""
         if made.reduces_rows != others[-1].reduces_rows:
             return False
         results = {var for other in others for var in other.eqn.outputs}
         return results.isdisjoint(self.operands([made.atom]))
 
-    def begun(self, eqn: Eqn) -> _Pass:
+    def started(self, eqn: Eqn) -> _Pass:
         """The pass of an equation, with memory for its results."""
         scope = self.scope
         scope.use(eqn)

@@ -50,17 +50,17 @@ RULES: dict[str, Rule] = {
     for name, rule in family.RULES.items()
 }
 
-BESIDE: dict[str, Rule] = {
+ASYNCHRONOUS: dict[str, Rule] = {
     name: rule for family in (copies, barriers, control_flow, warps) for name, rule in family.RULES.items()
 }
 
 REFUSED: dict[str, str] = dict.fromkeys(
-    BESIDE, "a kernel of a grid that waits, or has copies in flight, runs on the machine that defines them"
+    ASYNCHRONOUS, "a kernel of a grid that waits, or has copies in flight, runs on the machine that defines them"
 )
 
 LAUNCHED: dict[str, Rule] = {
     **{name: control_flow.at_peer(OPS[name], rule) if OPS[name].index_start else rule for name, rule in RULES.items()},
-    **BESIDE,
+    **ASYNCHRONOUS,
     **control_flow.CONTROL,
 }
 """The rules for the threads of a launch, which see each other's memory and wait."""

@@ -75,17 +75,18 @@ LIBRARY: dict[str, tuple[Callable[..., Any], tuple[ArrayType, ...]]] = {
 }
 
 
-def _traced(function: Callable[..., Any], types: tuple[ArrayType, ...]) -> Program:
+def traced(function: Callable[..., Any], types: tuple[ArrayType, ...]) -> Program:
+    """The program of a function of arrays."""
     return stage(lambda *values: trees.flatten(function(*values))[0], types, wrap, name="case").program
 
 
 def _programs() -> Iterator[tuple[str, Program]]:
     for name, (function, types) in LIBRARY.items():
-        yield name, _traced(function, types)
+        yield name, traced(function, types)
     for row in ROWS:
         case = row.case(F32 if F32 in row.dtypes else row.dtypes[0])
         types = tuple(ArrayType(array.shape, array.dtype) for array in case.inputs)
-        yield row.title, _traced(case.call("cpu"), types)
+        yield row.title, traced(case.call("cpu"), types)
 
 
 def _calls(program: Program) -> Iterator[Eqn]:

@@ -177,7 +177,7 @@ def test_a_number_of_rows_is_any_integer(number: Any) -> None:
     np.testing.assert_array_equal(staged(numbered, [BLOCK, BLOCK])(WHOLE[:9], rows=number), TWICE[:9])
 
 
-@pytest.mark.parametrize("rows", [ROWS + 8, -1, 2.0, np.array([4, 5])], ids=repr)
+@pytest.mark.parametrize("rows", [ROWS + 8, -1, 2.0, True, np.array([4, 5])], ids=repr)
 def test_no_rows_are_given_that_the_result_does_not_have(rows: Any) -> None:
     call, x = staged(numbered, [BLOCK, BLOCK]), normal(4, ROWS + 8, COLUMNS)
     with pytest.raises(pl.PalladioValueError) as raised:

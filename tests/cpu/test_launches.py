@@ -559,6 +559,6 @@ def test_the_own_memory_of_a_block_is_not_reached_from_another() -> None:
 
         pl.run_scoped(run, plgpu.SMEM((4,), INT))
 
-    not_own = pytest.raises(IndexError, match="no other block or core has this tile: it is a thread's own")
+    not_own = pytest.raises(IndexError, match="no other block or core has this tile: it is private to a thread")
     with pytest.warns(pl.NotCompiledWarning, match="what a peer has allocated"), not_own:
         kernel(body, (4,), **PAIR)()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,18 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio import lax
+from palladio.cpu.rules.sort import network
+from palladio.cpu.runtime import host
+from palladio.types.types import ArrayType
+from tests.cpu.test_emitted_text import PROCESSOR, emitted, traced
+
+
+def assert_same_bits(found: Any, expected: Any) -> None:
+    """Arrays are equal to the bit, NaNs of float16 as NaNs only: their bits differ without F16C."""
+    if found.dtype == np.float16:
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        found, expected = (np.where(np.isnan(each), np.float16(0), each) for each in (found, expected))
+    np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
 
 
 @pytest.mark.parametrize("keys", [1, 2])
@@ -36,7 +49,7 @@ def test_the_order_is_the_evaluators(shape: tuple[int, ...], axis: int, dtype: A
     for got, expected in zip(
         *(pl.pallas_call(kernel, out, interpret=each)(*given) for each in ("cpu", "reference")), strict=True
     ):
-        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+        assert_same_bits(got, expected)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +82,60 @@ def test_blocks_sorted_in_registers_are_merged_in_the_evaluators_order(
     for got, expected in zip(
         *(pl.pallas_call(kernel, out, interpret=each)(x) for each in ("cpu", "reference")), strict=True
     ):
-        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+        assert_same_bits(got, expected)
+
+
+def sorted_alone(x: Any, axis: int, executor: str) -> Any:
+    def kernel(x_ref: Any, sorted_ref: Any) -> None:
+        sorted_ref[...] = jnp.sort(x_ref[...], axis=axis)
+
+    return pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret=executor)(x)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, np.int8, np.uint8, np.uint16, np.int32, np.uint32, np.float16, ml_dtypes.bfloat16, np.float32]
+)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((17,), 0), ((3, 128), 1), ((3, 129), 1), ((257, 2), 0), ((2, 1500), 1)], ids=str
+)
+def test_an_array_alone_has_the_bits_of_the_evaluator(shape: tuple[int, ...], axis: int, dtype: Any) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, (*shape, np.dtype(dtype).itemsize), np.uint8)
+    x = bits.view(dtype)[..., 0] if dtype != np.bool_ else bits[..., 0] > 99
+    found, expected = (sorted_alone(x, axis, each) for each in ("cpu", "reference"))
+    assert_same_bits(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("extent", [100, 300])
+@pytest.mark.parametrize("special", [[0.0, -0.0], [np.nan, -np.nan], [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf]])
+def test_zeros_and_nans_of_either_sign_keep_their_order(special: list[float], extent: int, dtype: Any) -> None:
+    rng = np.random.default_rng(extent)
+    x = np.where(rng.random((4, extent)) < 0.3, rng.choice(special, (4, extent)), rng.standard_normal((4, extent)))
+    x[0] = rng.choice(special, extent)
+    x = x.astype(dtype)
+    found, expected = (sorted_alone(x, 1, each) for each in ("cpu", "reference"))
+    assert_same_bits(found, expected)
+
+
+def test_vectors_on_the_stack_are_accessed_with_their_own_alignment() -> None:
+    def call(x: Any) -> Any:
+        return pl.pallas_call(sorting, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret="cpu")(x)
+
+    def sorting(x_ref: Any, sorted_ref: Any) -> None:
+        sorted_ref[...] = jnp.sort(x_ref[...])
+
+    program = traced(call, (ArrayType((128,), np.dtype(np.int32)),))
+    with host.compiling_for(PROCESSOR):
+        (text,) = emitted(program)
+    assert set(re.findall(r"<8 x i32>.*ptr %slot\S+, align (\d+)", text)) == {"32"}
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+def test_the_network_sorts_all_zeros_and_ones(count: int) -> None:
+    x = np.arange(1 << count)[:, None] >> np.arange(count) & 1  # so it sorts everything (the zero-one principle)
+    for i, j in network(count):
+        x[:, [i, j]] = np.sort(x[:, [i, j]])
+    assert (np.diff(x) >= 0).all()
 
 
 def top(given: Any, count: int, executor: str, axis: int = -1) -> list[Any]:
@@ -86,7 +152,7 @@ def top(given: Any, count: int, executor: str, axis: int = -1) -> list[Any]:
 
 def assert_same_top(given: Any, count: int, axis: int = -1) -> None:
     for got, expected in zip(top(given, count, "cpu", axis), top(given, count, "reference", axis), strict=True):
-        np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+        assert_same_bits(got, expected)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64, 65])

@@ -151,7 +151,7 @@ class Asked:
 def helper_of(helpers: workers.Helpers, count: int = 1) -> int:
     """A thread that helps, where some are asked."""
     asked = Asked()
-    helpers.ask(asked, count)
+    helpers.request(asked, count)
     return [asked.found.get(timeout=60) for _ in range(count)][0]
 
 

@@ -234,7 +234,7 @@ def test_a_process_without_the_threads_of_a_call_raises_rather_than_to_wait(pool
     def task(number: int) -> None:
         begun.wait(60)
         if threading.current_thread() is caller:
-            workers._begin_anew()
+            workers._reset_pool()
         else:
             ended.wait(60)
 

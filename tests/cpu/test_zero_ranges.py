@@ -24,7 +24,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     original = product.Product.run
 
     def run(self: Any, *arguments: Any) -> None:
-        found.append(self.span is not None)
+        found.append(self.blocking.span is not None)
         original(self, *arguments)
 
     monkeypatch.setattr(product.Product, "run", run)

@@ -182,7 +182,7 @@ def array_in(e: Emitter, buffer: StridedArray, memory: Allocation | None = None)
     return LazyArray(buffer.type, lambda index, width: buffer.at(e, index, width), reads, True, buffer)
 
 
-def asking(e: Emitter, array: LazyArray) -> LazyArray:
+def prefetching(e: Emitter, array: LazyArray) -> LazyArray:
     """An array in memory that prefetches the elements of the next task while its own are read."""
     buffer, ahead = array.buffer, array.ahead
     if buffer is None or ahead is None or buffer.strides[-1:] != (1,):

@@ -15,9 +15,9 @@ from palladio.cpu.emit.lazy_array import (
     Arena,
     LazyArray,
     StridedArray,
-    asking,
     fill,
     keep,
+    prefetching,
     row_by_row,
     scalar_array,
     widths,
@@ -118,7 +118,7 @@ class Function:
         # The callbacks to Python, the place of the callback function's address, and whether the status is read.
         self.callbacks: list[Callback] = []
         self.caller: V | None = None
-        self.asks = False
+        self.reads_status = False
         self.clock: list[V] = []
         self.eqn: Eqn | None = None
         # The allocations whose packed blocks are kept from one step to the next.
@@ -130,7 +130,7 @@ class Function:
         # The index of this step along the innermost sequential grid axis, and its number of steps; (0, 1) if unknown.
         self.innermost: tuple[Int, int] = (0, 1)
 
-    def ask(self, number: int, addresses: Sequence[V] = ()) -> None:
+    def call_back(self, number: int, addresses: Sequence[V] = ()) -> None:
         """Call back into Python, with the addresses of values, and return from the kernel if it fails."""
         e = self.e
         table = self.arena.buffer(e, (1 + len(addresses),), dtypes.INT64)
@@ -140,7 +140,7 @@ class Function:
             raise Refused("this kernel has no table of callbacks")
         function = e.load("ptr", self.caller, 8)
         failed = e.compare("icmp ne", e.value("i32", f"call i32 {function.text}({table.base})"), V("0", "i32"))
-        self.asks = True
+        self.reads_status = True
         with e.when(failed):
             self.give_up()
 
@@ -152,7 +152,7 @@ class Function:
     def require(self, condition: V | None) -> None:
         """Continue only if a condition holds. If not, the evaluator, or the machine, reports the error."""
         if condition is not None:
-            self.asks = True  # its status is read
+            self.reads_status = True
             with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
                 self.e.line(f"ret i32 {Status.DEADLOCKED}")
                 self.e.label(self.e.fresh("never"))
@@ -175,9 +175,9 @@ class Function:
             now = quarter_seconds(e, room)
             before = e.load("i64", last, 8)
             e.store(now, last, 8)
-            begun = e.compare("icmp ne", before, V("0", "i64"))
-            with e.when(e.binary("and", begun, e.compare("icmp ne", now, before))):
-                self.ask(POLL)
+            timed = e.compare("icmp ne", before, V("0", "i64"))
+            with e.when(e.binary("and", timed, e.compare("icmp ne", now, before))):
+                self.call_back(POLL)
 
     def slot(self, type: str) -> V:
         """A stack slot for one value."""
@@ -208,7 +208,7 @@ class Function:
         return [scope.array(atom) for atom in program.outputs]
 
 
-def goes_row_by_row(op: Op) -> bool:
+def is_applied_by_rows(op: Op) -> bool:
     """True if an operation is applied to a matrix while it is computed, a few rows at a time."""
     return op.elementwise and op.work is Work.NONE
 
@@ -266,13 +266,13 @@ class Scope:
     def last_seen(self, entry: Binding, atom: Atom) -> Binding:
         """An input; if this is its last use, it prefetches the elements of the next task."""
         if isinstance(entry, LazyArray) and entry.ahead is not None and not self.uses[atom]:  # type: ignore[index]
-            return asking(self.e, entry)
+            return prefetching(self.e, entry)
         return entry
 
     def row_by_row(self, op: Op, inputs: Sequence[Binding], **params: object) -> LazyArray | None:
         """An operation applied to a matrix while it is computed, if one of the inputs is computed by panels."""
         lazy = [n for n, entry in enumerate(inputs) if isinstance(entry, LazyArray) and entry.panels is not None]
-        if not goes_row_by_row(op) or len(lazy) != 1:
+        if not is_applied_by_rows(op) or len(lazy) != 1:
             return None
         before, after, rule = inputs[: lazy[0]], inputs[lazy[0] + 1 :], self.function.rules[op.name]
 

@@ -80,7 +80,7 @@ def _has_scale(x: V) -> bool:
     return x.type in ("<16 x float>", "<8 x double>") and host.current().scales
 
 
-def _nan_stays(e: Emitter, x: V, result: V) -> V:
+def _keep_nan(e: Emitter, x: V, result: V) -> V:
     return e.select(e.compare("fcmp uno", x, x), x, result)
 
 
@@ -126,7 +126,7 @@ def exp(e: Emitter, x: V, *, halved: bool = False) -> V:
     if halved:
         whole = e.binary("fsub", whole, _number(e, x, 1.0))
     result = _scaled(e, whole, left, precision.exp)
-    return result if _has_scale(x) else _nan_stays(e, x, result)
+    return result if _has_scale(x) else _keep_nan(e, x, result)
 
 
 def exp2(e: Emitter, x: V) -> V:
@@ -134,7 +134,7 @@ def exp2(e: Emitter, x: V) -> V:
     bounded = x if _has_scale(x) else _bounded(e, x, *_precision(x).exp2_bounds)
     whole = e.intrinsic("rint", x.type, bounded)
     result = _scaled(e, whole, e.binary("fsub", bounded, whole), _precision(x).exp2)
-    return result if _has_scale(x) else _nan_stays(e, x, result)
+    return result if _has_scale(x) else _keep_nan(e, x, result)
 
 
 def log(e: Emitter, x: V) -> V:
@@ -225,7 +225,7 @@ def erf(e: Emitter, x: V) -> V:
     bounded = e.intrinsic("minnum", x.type, size, _number(e, x, 4.0))
     beyond = exp(e, _series(e, bounded, _ERF_LARGE))
     large = _with_sign(e, e.binary("fsub", _number(e, x, 1.0), beyond), x)
-    return _nan_stays(e, x, e.select(e.compare("fcmp olt", size, _number(e, x, 0.92)), small, large))
+    return _keep_nan(e, x, e.select(e.compare("fcmp olt", size, _number(e, x, 0.92)), small, large))
 
 
 def logistic(e: Emitter, x: V) -> V:
@@ -263,7 +263,7 @@ def _lane_by_lane(e: Emitter, name: str, x: V) -> V:
     return e.value(x.type, f"call {x.type} @{function}({x})")
 
 
-def _unless_far(e: Emitter, name: str, x: V, near: V) -> V:
+def _with_library_fallback(e: Emitter, name: str, x: V, near: V) -> V:
     """A result, or that of the C library for finite arguments from `far` on: a branch that is hardly ever taken."""
     precision = _precision(x)
     size = e.intrinsic("fabs", x.type, x)
@@ -341,7 +341,9 @@ def sin(e: Emitter, x: V) -> V:
     size = e.intrinsic("fabs", x.type, x)
     turns, quarters = _quarters(e, size)
     # The sign is set last: the differences would lose that of -0.
-    return _unless_far(e, "sin", x, _flipped(e, _sine_after(e, _left(e, size, turns), quarters), _bits(e, x)))
+    return _with_library_fallback(
+        e, "sin", x, _flipped(e, _sine_after(e, _left(e, size, turns), quarters), _bits(e, x))
+    )
 
 
 def cos(e: Emitter, x: V) -> V:
@@ -349,7 +351,7 @@ def cos(e: Emitter, x: V) -> V:
     size = e.intrinsic("fabs", x.type, x)
     turns, quarters = _quarters(e, size)
     following = e.binary("add", quarters, e.constant(1, quarters.type))
-    return _unless_far(e, "cos", x, _sine_after(e, _left(e, size, turns), following))
+    return _with_library_fallback(e, "cos", x, _sine_after(e, _left(e, size, turns), following))
 
 
 def tan(e: Emitter, x: V) -> V:
@@ -367,7 +369,7 @@ def tan(e: Emitter, x: V) -> V:
     fault = _fma(e, across, lost, _fma(e, across, tangent, _number(e, x, 1.0)))
     across = _fma(e, across, fault, across)
     near = _flipped(e, e.select(_is_odd(e, quarters), across, tangent), _bits(e, x))
-    return _unless_far(e, "tan", x, near)
+    return _with_library_fallback(e, "tan", x, near)
 
 
 def sinh(e: Emitter, x: V) -> V:

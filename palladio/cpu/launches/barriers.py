@@ -146,7 +146,7 @@ def arrive(e: Emitter, slot: BarrierWords, units: int, needed: int) -> None:
     add_to(e, slot.completed, e.convert("zext", full, "i64"))
 
 
-def apart(e: Emitter, slot: BarrierWords, distance: Int) -> BarrierWords:
+def in_other_block(e: Emitter, slot: BarrierWords, distance: Int) -> BarrierWords:
     """The same barrier of another block."""
     return BarrierWords(e.pointer(slot.first, distance, 1), e.pointer(slot.completed, distance, 1), None)
 
@@ -161,7 +161,7 @@ def _barrier_arrive(
         slot = slot_of(scope, site, transforms, indices)
         arrive(e, slot, site.units, site.needed)
         for distance in across(scope, site, axes, transforms):
-            arrive(e, apart(e, slot, distance), site.units, site.needed)
+            arrive(e, in_other_block(e, slot, distance), site.units, site.needed)
     return ()
 
 
@@ -206,7 +206,7 @@ def _barrier_test(scope: Scope, site: SharedRef, *indices: LazyArray, transforms
     """A poll yields, so that a thread that polls in a loop lets the others run."""
     e = scope.e
     slot, observed = _own_slot(scope, site, transforms, indices)
-    thread_of(scope).turn(only_looks=True)
+    thread_of(scope).turn(only_observes=True)
     come = _unseen(e, slot, observed)
     add_to(e, observed, e.convert("zext", come, "i64"))
     return (scalar_array(e, come, dtypes.BOOL),)
@@ -242,7 +242,7 @@ def _wait(
 def _read(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     e = scope.e
     slot = slot_of(scope, site, transforms, indices)
-    thread_of(scope).turn(only_looks=True)
+    thread_of(scope).turn(only_observes=True)
     return (scalar_array(e, e.convert("trunc", e.load("i64", slot.first, WORD), "i32"), dtypes.INT32),)
 
 

@@ -37,7 +37,7 @@ def buffer_of(type: RefType, base: V) -> StridedArray:
     return StridedArray(base, row_major(type.shape), type.shape, dtype)
 
 
-def begin(e: Emitter, type: RefType, base: V) -> None:
+def initialise_buffer(e: Emitter, type: RefType, base: V) -> None:
     """Initialise a new buffer."""
     if type.space is BARRIER:
         fill(e, StridedArray(base, (1,), (2 * math.prod(type.shape),), dtypes.INT64), 0)
@@ -77,7 +77,7 @@ def own_site(thread: ThreadFunction, type: RefType) -> SharedRef:
     e = thread.e
     if type.space in SYNCHRONISING:
         words = thread.arena.buffer(e, (max(1, bytes_of(type) // WORD),), dtypes.INT64)
-        begin(e, type, words.base)
+        initialise_buffer(e, type, words.base)
         return replace(site_of(thread, type, words.base, ()), private=True)
     buffer = thread.arena.buffer(e, type.shape, type.dtype)
     fill(e, buffer, type.initial)
@@ -138,9 +138,9 @@ def _collective_scope(
         e.store(V("0", "i64"), come, WORD)
         for number, (type, base) in enumerate(zip(allocations, bases, strict=True)):
             if number not in among:
-                begin(e, type, base)
+                initialise_buffer(e, type, base)
         if among:
-            _begin_among_blocks(thread, rooms, start, allocations, visit)
+            _initialise_for_cluster(thread, rooms, start, allocations, visit)
         add_to(e, visits, 1)
     thread.wait(lambda: e.compare("icmp ne", e.load("i64", visits, WORD), visit))
     turn = e.binary("urem", visit, V(str(CollectiveScope.RING), "i64"))
@@ -152,7 +152,7 @@ def _collective_scope(
     return outputs
 
 
-def _begin_among_blocks(
+def _initialise_for_cluster(
     thread: ThreadFunction, rooms: CollectiveScopes, start: int, allocations: Sequence[RefType], visit: V
 ) -> None:
     """The first block of a cluster to arrive initialises all barriers, once none is used for an earlier visit."""
@@ -173,10 +173,10 @@ def _begin_among_blocks(
         for type, offset in zip(allocations, CollectiveScope.starts(allocations, rooms.blocks), strict=False):
             if type.space in SYNCHRONISING:
                 for room in each:
-                    begin(e, type, e.pointer(e.pointer(room, offset, 1), turn, CollectiveScope.size(type)))
+                    initialise_buffer(e, type, e.pointer(e.pointer(room, offset, 1), turn, CollectiveScope.size(type)))
 
 
-def only_looks(program: Program) -> bool:
+def only_observes(program: Program) -> bool:
     """True if a program has no effect that others see."""
     return all(
         kind is EffectKind.READ or (kind is EffectKind.SYNC and (eqn.op.control or _polls(eqn)))
@@ -197,13 +197,13 @@ def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program,
     head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
     e.jump(head)
     e.label(head)
-    (goes_on,) = thread.run(condition, [*fixed, *(home.array() for home in homes)])
-    e.branch(goes_on.at((), 1), inside, end)
+    (continues,) = thread.run(condition, [*fixed, *(home.array() for home in homes)])
+    e.branch(continues.at((), 1), inside, end)
     e.label(inside)
     thread.poll(work_estimate(body))
     control.put_all(scope, homes, thread.run(body, [*fixed, *(home.array() for home in homes)]))
     if any(isinstance(each, RefBinding) for each in operands):
-        thread.turn(only_looks(condition) and only_looks(body))
+        thread.turn(only_observes(condition) and only_observes(body))
     e.jump(head)
     e.label(end)
     return [home.array() for home in homes]

@@ -21,9 +21,9 @@ from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.barriers import (
     BarrierWords,
     add_to,
-    apart,
     arrive,
     condition_of,
+    in_other_block,
     reached,
     slot_of,
     thread_of,
@@ -312,7 +312,7 @@ def _share(
             there = moved(target.buffer, e, distance)
             _copy_share(scope, source, (there, stack), indices, part, outside)
     for distance in _everywhere(e, site, axes):
-        arrive(e, apart(e, slot, distance), site.units // parts, site.needed)
+        arrive(e, in_other_block(e, slot, distance), site.units // parts, site.needed)
 
 
 def _copy_share(

@@ -137,7 +137,7 @@ class ThreadFunction(Function):
         """Suspend until a condition holds."""
         raise NotImplementedError
 
-    def turn(self, only_looks: bool) -> None:
+    def turn(self, only_observes: bool) -> None:
         """Yield to the others, after progress or after a poll."""
         raise NotImplementedError
 
@@ -147,12 +147,12 @@ class SingleThread(ThreadFunction):
 
     def __init__(self, e: Emitter, arena: Arena, rules: Mapping[str, Rule], refused: Mapping[str, str]) -> None:
         super().__init__(e, arena, rules, refused)
-        self.asks = True  # its status is read
+        self.reads_status = True
 
     def wait(self, holds: Callable[[], V]) -> None:
         self.require(holds())
 
-    def turn(self, only_looks: bool) -> None:
+    def turn(self, only_observes: bool) -> None:
         self.poll()
 
 
@@ -214,8 +214,8 @@ class ThreadCoroutine(ThreadFunction):
         e.line(f"switch {found}, label %stopped [ i8 0, label %{after} i8 1, label %stopped ]")
         e.label(after)
 
-    def turn(self, only_looks: bool) -> None:
-        self.note(Header.SPINS if only_looks else Header.PROGRESS)
+    def turn(self, only_observes: bool) -> None:
+        self.note(Header.SPINS if only_observes else Header.PROGRESS)
         self.stop()
 
     def wait(self, holds: Callable[[], V]) -> None:

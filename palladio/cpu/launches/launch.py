@@ -36,7 +36,15 @@ from palladio.lower.place import OF_BLOCKS, OF_THREADS, owner_of, placements
 from palladio.lower.refused import Refused
 from palladio.ops.control import repeat
 from palladio.ops.threads.copy import copy_smem_to_gmem
-from palladio.ops.threads.launch import BESIDE, WITHIN, Launch, MeshAxis, MeshShape, Placement, collective_scope
+from palladio.ops.threads.launch import (
+    MEMORY_KINDS,
+    THREAD_KINDS,
+    Launch,
+    MeshAxis,
+    MeshShape,
+    Placement,
+    collective_scope,
+)
 from palladio.types.types import (
     DMA_SEMAPHORE,
     SEMAPHORE,
@@ -121,8 +129,8 @@ class _LoweredMesh:
         self.axes = self.shape.axes
         self.dynamic = [n for n, axis in enumerate(shape.axes) if axis.size is None]
         self.grid = self.shape.of("grid")
-        self.blocks = math.prod(axis.size or 0 for axis in self.shape.of(*BESIDE))
-        self.threads = math.prod(axis.size or 0 for axis in self.shape.of(*WITHIN))
+        self.blocks = math.prod(axis.size or 0 for axis in self.shape.of(*MEMORY_KINDS))
+        self.threads = math.prod(axis.size or 0 for axis in self.shape.of(*THREAD_KINDS))
         self.cores = self.shape.has_cores
 
 
@@ -242,7 +250,7 @@ class _ProgramEmitter:
         numbers = self.numbers()
         indices = [number_array(self.e, numbers[axis.name, n]) for n, axis in enumerate(self.mesh.axes)]
         dynamic = [number_array(self.e, self.size(n)) for n in self.mesh.dynamic]
-        beside = [(n, axis) for n, axis in enumerate(self.mesh.axes) if axis.kind in BESIDE]
+        beside = [(n, axis) for n, axis in enumerate(self.mesh.axes) if axis.kind in MEMORY_KINDS]
         self.named = {axis.name: numbers[axis.name, n] for n, axis in beside}
         strides = [math.prod(axis.size or 0 for _, axis in beside[n + 1 :]) for n in range(len(beside))]
         thread.around = [
@@ -277,7 +285,7 @@ class _ProgramEmitter:
         """The index along each axis, by name and position, from the numbers of the cluster and of the thread in it."""
         e = self.e
         found: dict[tuple[str, int], Int] = {}
-        for start, order in ((V("%number", "i64"), [("grid",)]), (V("%member", "i64"), [BESIDE, WITHIN])):
+        for start, order in ((V("%number", "i64"), [("grid",)]), (V("%member", "i64"), [MEMORY_KINDS, THREAD_KINDS])):
             left = start
             axes = [(n, axis) for kinds in order for n, axis in enumerate(self.mesh.axes) if axis.kind in kinds]
             for n, axis in reversed(axes):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit.emitter import Emitter, Int, V
-from palladio.cpu.launches.control_flow import CollectiveScope, begin
+from palladio.cpu.launches.control_flow import CollectiveScope, initialise_buffer
 from palladio.cpu.launches.coroutines import ARGUMENTS, THREAD_DONE, WORD, Header, Status
 from palladio.types.types import RefType
 
@@ -94,7 +94,7 @@ class _Scheduler:
         with e.loop(0, member.blocks) as place:
             block = e.pointer(cluster, e.mul(place, member.block_bytes), 1)
             for start, type in member.shared:
-                begin(e, type, e.pointer(block, start, 1))
+                initialise_buffer(e, type, e.pointer(block, start, 1))
             for start in member.rooms:
                 room = e.pointer(block, start, 1)
                 for each in range(CollectiveScope.WORDS):

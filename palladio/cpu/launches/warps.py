@@ -25,7 +25,7 @@ from palladio.ir.core import Eqn, Program, walk
 from palladio.lower.place import OF_THREADS
 from palladio.lower.refused import Refused
 from palladio.ops.control import repeat
-from palladio.ops.threads.launch import WITHIN, Launch, MeshShape, launch
+from palladio.ops.threads.launch import THREAD_KINDS, Launch, MeshShape, launch
 from palladio.types import dtypes
 from palladio.types.types import RefType
 
@@ -36,7 +36,7 @@ def waits(programs: Sequence[Program]) -> bool:
 
 
 def _may_wait(eqn: Eqn) -> bool:
-    return eqn.op in (launch, repeat) or (eqn.op.sync is not None and eqn.op.sync.gives_way)
+    return eqn.op in (launch, repeat) or (eqn.op.sync is not None and eqn.op.sync.yields)
 
 
 def places_of(number: int, mesh: MeshShape) -> Iterator[tuple[int, ...]]:
@@ -54,7 +54,7 @@ def rows_of(program: Program) -> dict[tuple[int, ...], int]:
 
 def _launch(scope: Scope, *operands: Binding, launch: Launch, programs: tuple[Program, ...]) -> Sequence[LazyArray]:
     axes = [axis for mesh in launch.meshes for axis in mesh.axes]
-    if launch.dynamic or any(axis.kind not in WITHIN for axis in axes):
+    if launch.dynamic or any(axis.kind not in THREAD_KINDS for axis in axes):
         raise Refused("a launch inside a thread, other than of its warps")
     thread, e = thread_of(scope), scope.e
     types = launch.split(0, programs[0].input_types).operands

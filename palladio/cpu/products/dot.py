@@ -15,10 +15,12 @@ from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, vector
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, Panel, StridedArray, array_in, merged, write
 from palladio.cpu.emit.scope import Rule, Scope
+from palladio.cpu.products.blocking import DEPTH_BYTES
 from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
-from palladio.cpu.products.product import DEPTH_BYTES, Element, Few, PackSource, PrefetchRange, Product, Range
+from palladio.cpu.products.operands import Element, PackSource, PrefetchRange, Range
+from palladio.cpu.products.product import Product, RowLimit
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.lower.fusion.products import is_matrix_product, sums_in
@@ -270,7 +272,7 @@ def _single(scope: Scope, lhs: LazyArray, rhs: LazyArray, contracting: Axes, dty
         return (_matrix_product(scope, lhs, rhs, contracting, dtype),)
     left, right, shape = _matrices(lhs, rhs, contracting)
     sums = sums_in(lhs.dtype, rhs.dtype, dtype)
-    return scope.function.rules["convert"](scope, _thin_product(scope, left, right, sums, shape), dtype=dtype)
+    return scope.function.rules["convert"](scope, _gemv_product(scope, left, right, sums, shape), dtype=dtype)
 
 
 def _matrices(lhs: LazyArray, rhs: LazyArray, contracting: Axes) -> tuple[Matrix, Matrix, Shape]:
@@ -322,7 +324,7 @@ def _write_rounded(scope: Scope, left: Matrix, right: Matrix, sums: DType, targe
         write(scope.e, array_in(scope.e, there), target)
 
 
-def _thin_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> LazyArray:
+def _gemv_product(scope: Scope, left: Matrix, right: Matrix, sums: DType, shape: tuple[int, ...]) -> LazyArray:
     """The product with a few vectors, computed now."""
     found = Gemv(scope, left.operand(scope, sums), right.operand(scope, sums), sums).run()
     strides = tuple(stride for stride, has in zip(found.strides, (left.has[0], right.has[1]), strict=True) if has)
@@ -405,7 +407,7 @@ def _product(
     return Product(scope, lhs, rhs, sums, span=span, few=few, more=further)
 
 
-def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None) -> Few | None:
+def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None) -> RowLimit | None:
     """The product of a few rows with a matrix of floats in memory, which needs no packing.
 
     None in float64 if it would sum in another order than a packed product: a group's float64 sums must not depend on
@@ -421,10 +423,10 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
     pairs = _takes_pairs(left, right, sums)
     if right.across and pairs and right.first % (2 * registers.LANES) == 0:
         operands = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
-        return Few(FEW_ALONG, lambda: FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True))
+        return RowLimit(FEW_ALONG, lambda: FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True))
     most = FEW_JOINED if pairs else FEW_ALONG if right.across else FEW_ACROSS
     operands = left.operand(scope, sums), right.operand(scope, sums, later)
-    return Few(most, lambda: FewRows(scope, *operands, sums, matrix, most))
+    return RowLimit(most, lambda: FewRows(scope, *operands, sums, matrix, most))
 
 
 def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:

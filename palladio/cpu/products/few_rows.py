@@ -15,7 +15,7 @@ from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, wi
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
-from palladio.cpu.products.product import Element, PackSource
+from palladio.cpu.products.operands import Element, PackSource
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -114,7 +114,7 @@ class FewRows(Gemv):
     def multiplied(self, x: V, y: V, total: V) -> V:
         return multiply_pairs(self.e, x, y, total) if self.pairs else super().multiplied(x, y, total)
 
-    def ask(self, k: Int, place: Int, width: int) -> None:
+    def prefetch_part(self, k: Int, place: Int, width: int) -> None:
         """Prefetch a part of a row; rows past the last one are those of the block of a later step."""
         if width != registers.LANES:
             return

@@ -16,7 +16,8 @@ from palladio.cpu.emit.emitter import Int, V, vector, width_of
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, for_each, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
-from palladio.cpu.products.product import LONG, Element, PackSource
+from palladio.cpu.products.operands import Element, PackSource
+from palladio.cpu.products.product import LONG
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -203,7 +204,7 @@ class Gemv:
             with e.loop(start, end, width) as place:
                 totals = [self.result.at(e, (n, place), width) for n in range(self.vectors)]
                 for step in range(steps):
-                    self.ask(e.add(k, step + AHEAD), place, width)
+                    self.prefetch_part(e.add(k, step + AHEAD), place, width)
                     value = across(place, e.add(k, step), width)
                     totals = [
                         multiply_add(e, value, e.splat(mine[step], width), total)
@@ -212,7 +213,7 @@ class Gemv:
                 for n, total in enumerate(totals):
                     self.result.put(e, (n, place), total, width)
 
-    def ask(self, k: Int, place: Int, width: int) -> None:
+    def prefetch_part(self, k: Int, place: Int, width: int) -> None:
         """Prefetch a part of a row."""
         near = self.apart
         if near is not None and width == registers.LANES:

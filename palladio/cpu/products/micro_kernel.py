@@ -61,7 +61,7 @@ def micro_kernel(
     e.lines += [""] * (len(targets) + 3 + 2 * streams + packs)
     left, right, k = V("%left", "ptr"), V("%right", "ptr"), V("%k", "i64")
     words = vector(registers.register(word), width)
-    asked = [ask(e, n) for n in range(streams)]
+    prefetched = [prefetch_stream(e, n) for n in range(streams)]
     places = [e.pointer(right, n * width, itemsize) for n in range(vectors)]
     if packs:
         columns = unpacked(e, words, vectors, joined)
@@ -76,7 +76,7 @@ def micro_kernel(
         right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
         k: ("%count", e.value("i64", "sub nuw nsw i64 %k, 1")),
     }
-    for pairs in asked:
+    for pairs in prefetched:
         moves |= pairs
     if packs:
         source, stride = V("%source", "ptr"), V("%row" if joined == 1 else "%rows", "i64")
@@ -130,7 +130,7 @@ def _multiplied(
     return found
 
 
-def ask(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
+def prefetch_stream(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
     """Prefetch from a stream; returns the variables that this changes in each step: the first value, and the next."""
     row, position, end = V(f"%down{n}", "i64"), V(f"%ahead{n}", "i64"), V(f"%end{n}", "i64")
     line = e.binary("and", e.binary("lshr", position, V("10", "i64")), V(str(-LINE_BYTES), "i64"))

@@ -16,7 +16,7 @@ from palladio.ops import debug
 from palladio.types import dtypes
 
 
-def _ask(scope: Scope, op: Op, arrays: Sequence[LazyArray], params: dict[str, Any]) -> None:
+def _call_python(scope: Scope, op: Op, arrays: Sequence[LazyArray], params: dict[str, Any]) -> None:
     """Have Python perform an operation."""
     e, function = scope.e, scope.function
     addresses: list[V] = []
@@ -26,14 +26,14 @@ def _ask(scope: Scope, op: Op, arrays: Sequence[LazyArray], params: dict[str, An
         addresses.append(e.value("i64", f"ptrtoint {target.base} to i64"))
     location = None if function.eqn is None else function.eqn.location
     function.callbacks.append(Callback(op, [array.type for array in arrays], params, location))
-    function.ask(len(function.callbacks) - 1, addresses)
+    function.call_back(len(function.callbacks) - 1, addresses)
 
 
-def _asks(op: Op) -> Rule:
+def _python_rule(op: Op) -> Rule:
     """A rule that has Python perform the operation."""
 
     def rule(scope: Scope, *arrays: LazyArray, **params: Any) -> Sequence[LazyArray]:
-        _ask(scope, op, arrays, params)
+        _call_python(scope, op, arrays, params)
         return ()
 
     return rule
@@ -51,12 +51,12 @@ def _promise(scope: Scope, x: LazyArray, *, values: tuple[int, ...]) -> Sequence
             continue
         rest = e.binary("srem" if dtypes.is_signed(x.dtype) else "urem", number, e.constant(factor, number.type))
         with e.when(e.compare("icmp ne", rest, e.constant(0, rest.type))):
-            _ask(scope, debug.multiple_of, [kept], {"values": values})
+            _call_python(scope, debug.multiple_of, [kept], {"values": values})
     return (kept,)
 
 
 RULES: dict[str, Rule] = {
-    debug.debug_print.name: _asks(debug.debug_print),
-    debug.debug_check.name: _asks(debug.debug_check),
+    debug.debug_print.name: _python_rule(debug.debug_print),
+    debug.debug_check.name: _python_rule(debug.debug_check),
     debug.multiple_of.name: _promise,
 }

@@ -48,7 +48,7 @@ def _log_add(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 SCANNED = 1024
 """Columns that are scanned together along an axis other than the last: their totals stay in a first-level cache."""
 
-BESIDE = 4
+SCANNED_LINES = 4
 """Lines that are scanned together along the last axis: each element of a line depends on the one before it."""
 
 
@@ -112,10 +112,10 @@ class Scan:
     def lines(self, scope: Scope, lead: Sequence[Int]) -> None:
         """Scan lines along the last axis, a few of them side by side."""
         e, register = self.e, registers.register(self.x.dtype)
-        slots = [scope.function.slot(register) for _ in range(BESIDE)]
+        slots = [scope.function.slot(register) for _ in range(SCANNED_LINES)]
         constant = registers.constant(e, self.start, self.x.dtype)
         rows = self.x.shape[self.axis - 1] if self.axis else 1
-        for low, high, size in cut(rows, BESIDE):
+        for low, high, size in cut(rows, SCANNED_LINES):
             with e.loop(low, high, size) as first:
                 for slot in slots[:size]:
                     e.line(f"store {constant}, ptr {slot.text}")

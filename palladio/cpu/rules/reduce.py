@@ -60,7 +60,7 @@ CHAINS = 4
 """Accumulators along the last axis: each depends only on its own last result, so several are faster than one."""
 
 
-def goes_in_rows(type: ArrayType, axes: Sequence[int]) -> bool:
+def combines_rows(type: ArrayType, axes: Sequence[int]) -> bool:
     """True if rows that are reduced to one are combined one after the other."""
     if tuple(axes) != (len(type.shape) - 2,) or type.dtype.itemsize < 4:
         return False
@@ -107,19 +107,19 @@ class Reducer:
             index = tuple(stack.enter_context(self.e.loop(0, self.x.shape[axis])) for axis in outer)
             if outer is self.kept:
                 self.across(index)
-            elif self.goes_in_rows:
+            elif self.combines_rows:
                 self.in_rows(index)
             else:
-                self.beside(index)
+                self.side_by_side(index)
         return self.target
 
     @property
-    def goes_in_rows(self) -> bool:
+    def combines_rows(self) -> bool:
         """True if rows are combined one after the other: elements are read in the order of memory.
 
         The results of a row stay in a first-level cache. Narrow floats would be rounded in each row.
         """
-        return not self.nans and goes_in_rows(self.x.type, self.axes)
+        return not self.nans and combines_rows(self.x.type, self.axes)
 
     def in_rows(self, others: Sequence[Int]) -> None:
         """A row of results side by side, in memory: the rows of the operand are combined with all of them in turn."""
@@ -197,7 +197,7 @@ class Reducer:
         seen = self.held(nan, total.type)
         return self.e.select(self.e.compare("fcmp uno", seen, seen), seen, total)
 
-    def beside(self, others: Sequence[Int]) -> None:
+    def side_by_side(self, others: Sequence[Int]) -> None:
         """Several vectors of neighbouring results side by side, so that reads are contiguous."""
         for start, end, lanes in widths(self.target.shape[-1]):
             chains = 1 if self.nans else CHAINS  # NaNs are recorded for one vector
@@ -287,15 +287,15 @@ class Reduction:
 
     def of(self, scope: Scope, x: LazyArray, axes: Sequence[int]) -> Reducer:
         """The loops for an array."""
-        return Reducer(scope, x, axes, self.combine, self.start(x.dtype), self.looks_for_nans(x.dtype))
+        return Reducer(scope, x, axes, self.combine, self.start(x.dtype), self.records_nans(x.dtype))
 
-    def looks_for_nans(self, dtype: DType) -> bool:
+    def records_nans(self, dtype: DType) -> bool:
         """True if NaNs are recorded beside the accumulators."""
         return self.ordered and dtypes.is_float(dtype)
 
-    def goes_in_rows(self, type: ArrayType, axes: Sequence[int]) -> bool:
+    def combines_rows(self, type: ArrayType, axes: Sequence[int]) -> bool:
         """True if rows that are reduced to one are combined one after the other."""
-        return not self.looks_for_nans(type.dtype) and goes_in_rows(type, axes)
+        return not self.records_nans(type.dtype) and combines_rows(type, axes)
 
 
 def reduction(kind: Reduction) -> Rule:

@@ -1,9 +1,10 @@
 """Sorting on the CPU.
 
-By one key of at most 32 bits, lines are sorted in vectors: each element becomes a 64-bit integer, its key above its
-position, so that the sort is stable and all integers are different. 64 of them at a time are sorted in registers, by
-networks of minima and maxima; then sorted runs are merged, 16 elements in each step (Chhugani et al., "Efficient
-implementation of sorting on multi-core SIMD CPU architecture", VLDB 2008). Other keys are merged one by one.
+Lines are sorted by one key of at most 32 bits in vectors of integers that are in the order of the keys: a square of
+them at a time is sorted in registers, by networks of minima and maxima; then sorted runs are merged, two vectors in
+each step (Chhugani et al., "Efficient implementation of sorting on multi-core SIMD CPU architecture", VLDB 2008). If
+other arrays move with the key, an integer has 64 bits, the key above the position, so that the sort is stable and all
+integers are different. A key alone has 32 bits. Other keys are merged one by one.
 """
 
 from __future__ import annotations
@@ -11,35 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from palladio.cpu.access.gather import one_by_one, settled
+from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, vector, width_of
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import transposed
 from palladio.cpu.rules.top_k import greatest, is_nan, precedes
+from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 LANES = 8
-"""64-bit elements of a vector."""
+"""The fewest elements of a vector, of 64 bits or of 32."""
 
-BLOCK = LANES * LANES
-"""Elements that are sorted in registers."""
-
-STEP = 2 * LANES
-"""Elements that a step of a merge writes."""
-
-LAST = (1 << 63) - 1
-"""The word that is sorted after all elements: it pads the last block."""
-
-NETWORK = (
-    ((0, 2), (1, 3), (4, 6), (5, 7)),
-    ((0, 4), (1, 5), (2, 6), (3, 7)),
-    ((0, 1), (2, 3), (4, 5), (6, 7)),
-    ((2, 4), (3, 5)),
-    ((1, 4), (3, 6)),
-    ((1, 2), (3, 4), (5, 6)),
-)
-"""The 19 comparators that sort 8 (Knuth, The Art of Computer Programming, volume 3, 5.3.4)."""
+LONG = 128
+"""The most elements of a line of 32 bits that is sorted in vectors of 8: blocks of longer ones have 16 times 16."""
 
 
 def _sort(
@@ -54,7 +41,11 @@ def _sort(
     e, shape = scope.e, operands[0].shape
     sources = [settled(scope, array) for array in operands]
     targets = [scope.arena.buffer(e, array.shape, array.dtype) for array in operands]
-    in_vectors = num_keys == 1 and sources[0].dtype.itemsize <= 4 and shape[axis] > STEP
+    in_vectors = num_keys == 1 and sources[0].dtype.itemsize <= 4 and shape[axis] > 2 * LANES
+    if in_vectors and len(operands) == 1:
+        alone = KeyAlone(scope, sources[0], axis)
+        one_by_one(e, (*shape[:axis], *shape[axis + 1 :]), lambda others: alone.sort(others, targets[0]))
+        return [array_in(e, targets[0])]
     order = (InVectors if in_vectors else OneByOne)(scope, sources[:num_keys], axis)
 
     def line(others: tuple[Int, ...]) -> None:
@@ -148,63 +139,53 @@ def _merge(
             e.store(e.binary("add", two, e.convert("zext", later, "i64")), right, 8)
 
 
-class InVectors:
-    """The order of a line by one key of at most 32 bits."""
+class Runs:
+    """A line of integers that is sorted in vectors: runs in one of two buffers, merged into the other.
 
-    def __init__(self, scope: Scope, keys: Sequence[LazyArray], axis: int) -> None:
+    Fields:
+        last: the integer that pads the last block; none is sorted after it.
+    """
+
+    def __init__(self, scope: Scope, dtype: DType, lanes: int, extent: int) -> None:
         self.scope = scope
         self.e = scope.e
-        (self.key,) = keys
-        self.axis = axis
-        self.extent = self.key.shape[axis]
-        self.size = -(-self.extent // BLOCK) * BLOCK
-        self.levels = (self.size // BLOCK - 1).bit_length()
+        self.dtype = dtype
+        self.lanes = lanes
+        self.step = 2 * lanes
+        self.block = lanes * lanes
+        self.extent = extent
+        self.size = -(-extent // self.block) * self.block
+        self.levels = (self.size // self.block - 1).bit_length()
+        self.type = registers.register(dtype)
+        self.last = (1 << (8 * dtype.itemsize - 1)) - 1
         # A step of a merge reads elements after a run, without using them.
-        self.runs = [scope.arena.buffer(self.e, (self.size + STEP,), dtypes.INT64) for _ in range(2)]
+        self.buffers = [scope.arena.buffer(self.e, (self.size + self.step,), dtype) for _ in range(2)]
+        self.unsorted, self.sorted = self.buffers[0], self.buffers[self.levels % 2]
 
-    def sort(self, others: tuple[Int, ...]) -> None:
-        """Sort the line at an index along the other axes."""
-        e = self.e
-        self.read(others)
-        with e.loop(0, self.size, BLOCK) as first:
-            places = [(e.add(first, n * LANES),) for n in range(LANES)]
-            block = sorted_block(e, [self.runs[0].at(e, place, LANES) for place in places])
+    def sort(self) -> None:
+        """Sort the integers of `unsorted`; the result is in `sorted`."""
+        e, lanes = self.e, self.lanes
+        with e.loop(self.extent, self.size) as place:
+            self.unsorted.put(e, (place,), V(str(self.last), self.type), 1)
+        with e.loop(0, self.size, self.block) as first:
+            places = [(e.add(first, n * lanes),) for n in range(lanes)]
+            block = sorted_block(e, [self.unsorted.at(e, place, lanes) for place in places])
             for place, value in zip(places, block, strict=True):
-                self.runs[0].put(e, place, value, LANES)
+                self.unsorted.put(e, place, value, lanes)
         with e.loop(0, self.levels) as level:
             self.merge_level(e.index(level))
 
-    def origin(self, place: Int) -> V:
-        """The original position of the element at a sorted position."""
-        e = self.e
-        return e.binary("and", self.runs[self.levels % 2].at(e, (place,), 1), V(str((1 << 32) - 1), "i64"))
-
-    def read(self, others: tuple[Int, ...]) -> None:
-        """Write the elements of a line with their positions, and pad the last block."""
-        e, runs = self.e, self.runs[0]
-        along = self.axis == len(self.key.shape) - 1
-        for start, end, width in widths(self.extent) if along else [(0, self.extent, 1)]:
-            with e.loop(start, end, width) as place:
-                key = _ordered(e, self.key.dtype, self.key.at(_with(others, self.axis, place), width))
-                high = e.binary("shl", e.convert("sext", key, "i64"), e.constant(32, vector("i64", width)))
-                low = e.splat(e.index(place), width)
-                if width > 1:
-                    low = e.binary("add", low, e.lanes(range(width)))
-                runs.put(e, (place,), e.binary("or", high, low), width)
-        with e.loop(self.extent, self.size) as place:
-            runs.put(e, (place,), V(str(LAST), "i64"), 1)
-
     def merge_level(self, level: V) -> None:
-        """Merge pairs of neighbouring runs of `BLOCK << level` elements, from one buffer into the other."""
+        """Merge pairs of neighbouring runs of `block << level` elements, from one buffer into the other."""
         e, size = self.e, V(str(self.size), "i64")
         odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
-        bases = [run.base for run in self.runs]
-        shape = self.size + STEP
+        bases = [run.base for run in self.buffers]
+        shape = self.size + self.step
         before, after = (
-            StridedArray(e.select(odd, *pair), (1,), (shape,), dtypes.INT64)
+            StridedArray(e.select(odd, *pair), (1,), (shape,), self.dtype)
             for pair in ((bases[1], bases[0]), tuple(bases))
         )
-        width = e.binary("shl", V(str(BLOCK), "i64"), level)
+        width = e.binary("shl", V(str(self.block), "i64"), level)
         both = e.binary("shl", width, V("1", "i64"))
         count = e.binary("udiv", e.index(e.sub(e.add(both, self.size), 1)), both)
         with e.loop(0, count) as number:
@@ -215,14 +196,15 @@ class InVectors:
 
     def merge(self, before: StridedArray, after: StridedArray, start: V, middle: V, end: V) -> None:
         """Merge two runs: each step takes the next elements of the run with the smaller head."""
-        e = self.e
+        e, lanes, step = self.e, self.lanes, self.step
         one, two = (self.scope.function.slot("i64") for _ in range(2))
-        held = [self.scope.function.slot(vector("i64", LANES)) for _ in range(2)]
-        e.store(e.index(e.add(start, STEP)), one, 8)
+        kind, aligned = vector(self.type, lanes), lanes * self.dtype.itemsize
+        held = [self.scope.function.slot(kind) for _ in range(2)]
+        e.store(e.index(e.add(start, step)), one, 8)
         e.store(middle, two, 8)
         for n, slot in enumerate(held):
-            e.store(before.at(e, (e.add(start, n * LANES),), LANES), slot, 64)
-        with e.loop(start, e.index(e.sub(end, STEP)), STEP) as place:
+            e.store(before.at(e, (e.add(start, n * lanes),), lanes), slot, aligned)
+        with e.loop(start, e.index(e.sub(end, step)), step) as place:
             places = left, right = e.load("i64", one, 8), e.load("i64", two, 8)
             some = e.compare("icmp slt", left, middle), e.compare("icmp slt", right, end)
             heads = [before.at(e, (at,), 1) for at in places]
@@ -230,16 +212,123 @@ class InVectors:
             smaller = e.binary("or", e.compare("icmp slt", *heads), e.binary("xor", some[1], V("true", "i1")))
             takes = e.binary("and", smaller, some[0])
             origin = e.select(takes, left, right)
-            e.store(e.select(takes, e.index(e.add(left, STEP)), left), one, 8)
-            e.store(e.select(takes, right, e.index(e.add(right, STEP))), two, 8)
-            taken = [before.at(e, (e.add(origin, n * LANES),), LANES) for n in range(2)]
-            low0, low1, *high = merged(e, [e.load(vector("i64", LANES), slot, 64) for slot in held], taken)
+            e.store(e.select(takes, e.index(e.add(left, step)), left), one, 8)
+            e.store(e.select(takes, right, e.index(e.add(right, step))), two, 8)
+            taken = [before.at(e, (e.add(origin, n * lanes),), lanes) for n in range(2)]
+            low0, low1, *high = merged(e, [e.load(kind, slot, aligned) for slot in held], taken)
             for slot, value in zip(held, high, strict=True):
-                e.store(value, slot, 64)
-            after.put(e, (place,), low0, LANES)
-            after.put(e, (e.add(place, LANES),), low1, LANES)
+                e.store(value, slot, aligned)
+            after.put(e, (place,), low0, lanes)
+            after.put(e, (e.add(place, lanes),), low1, lanes)
         for n, slot in enumerate(held):
-            after.put(e, (e.add(end, (n - 2) * LANES),), e.load(vector("i64", LANES), slot, 64), LANES)
+            place = e.add(end, (n - 2) * lanes)
+            after.put(e, (place,), e.load(kind, slot, aligned), lanes)
+
+
+class InVectors:
+    """The order of a line by one key of at most 32 bits."""
+
+    def __init__(self, scope: Scope, keys: Sequence[LazyArray], axis: int) -> None:
+        self.e = scope.e
+        (self.key,) = keys
+        self.axis = axis
+        self.runs = Runs(scope, dtypes.INT64, LANES, self.key.shape[axis])
+
+    def sort(self, others: tuple[Int, ...]) -> None:
+        """Sort the line at an index along the other axes."""
+        e = self.e
+        for place, key, width in _keys(e, self.key, others, self.axis):
+            high = e.binary("shl", e.convert("sext", key, "i64"), e.constant(32, vector("i64", width)))
+            low = e.splat(e.index(place), width)
+            if width > 1:
+                low = e.binary("add", low, e.lanes(range(width)))
+            self.runs.unsorted.put(e, (place,), e.binary("or", high, low), width)
+        self.runs.sort()
+
+    def origin(self, place: Int) -> V:
+        """The original position of the element at a sorted position."""
+        e = self.e
+        return e.binary("and", self.runs.sorted.at(e, (place,), 1), V(str((1 << 32) - 1), "i64"))
+
+
+class KeyAlone:
+    """A line of at most 32 bits an element that is sorted by itself.
+
+    The key gives the bits of its element, unless that is -0 or NaN. If a line has one of these, all that are zero or
+    NaN are written again, in their original order.
+    """
+
+    def __init__(self, scope: Scope, key: LazyArray, axis: int) -> None:
+        self.scope = scope
+        self.e = scope.e
+        self.key = key
+        self.axis = axis
+        self.extent = key.shape[axis]
+        wide = host.current().vector_bytes >= 64 and self.extent > LONG
+        self.runs = Runs(scope, dtypes.INT32, 2 * LANES if wide else LANES, self.extent)
+        self.lost = scope.function.slot("i64") if dtypes.is_float(key.dtype) else None
+
+    def sort(self, others: tuple[Int, ...], target: StridedArray) -> None:
+        """Write the sorted line at an index along the other axes."""
+        e, dtype = self.e, self.key.dtype
+        if self.lost is not None:
+            e.store(V("0", "i64"), self.lost, 8)
+        for place, key, width in _keys(e, self.key, others, self.axis):
+            self.runs.unsorted.put(e, (place,), key, width)
+            if self.lost is not None:
+                given = e.convert("bitcast", self.key.at(_with(others, self.axis, place), width), "i32")
+                found = e.convert("bitcast", _element(e, dtype, key), "i32")
+                mask = e.compare("icmp ne", given, found)
+                bits = e.convert("zext", e.value(f"i{width}", f"bitcast {mask} to i{width}"), "i64")
+                e.store(e.binary("or", e.load("i64", self.lost, 8), bits), self.lost, 8)
+        self.runs.sort()
+        for place, width in _along(e, self.key, self.axis):
+            key = self.runs.sorted.at(e, (place,), width)
+            target.put(e, _with(others, self.axis, place), _element(e, dtype, key), width)
+        if self.lost is not None:
+            with e.when(e.compare("icmp ne", e.load("i64", self.lost, 8), V("0", "i64"))):
+                self.write_again(others, target)
+
+    def write_again(self, others: tuple[Int, ...], target: StridedArray) -> None:
+        """Write zeros and NaNs of a line in their original order."""
+        e, zero = self.e, V("0", "i32")
+        nan = V(str(self.runs.last), "i32")
+        kinds = [(self.scope.function.slot("i64"), "icmp slt", key) for key in (zero, nan)]
+        for slot, _, _ in kinds:
+            e.store(V("0", "i64"), slot, 8)
+
+        def key_at(place: Int) -> tuple[V, V]:
+            value = self.key.at(_with(others, self.axis, place), 1)
+            return value, _ordered(e, self.key.dtype, value)
+
+        def advance(slot: V, condition: V) -> None:
+            e.store(e.binary("add", e.load("i64", slot, 8), e.convert("zext", condition, "i64")), slot, 8)
+
+        with e.loop(0, self.extent) as place:  # the number of lesser elements is the first position
+            _, key = key_at(place)
+            for slot, less, of_kind in kinds:
+                advance(slot, e.compare(less, key, of_kind))
+        with e.loop(0, self.extent) as place:
+            value, key = key_at(place)
+            for slot, _, of_kind in kinds:
+                is_one = e.compare("icmp eq", key, of_kind)
+                with e.when(is_one):
+                    target.put(e, _with(others, self.axis, e.load("i64", slot, 8)), value, 1)
+                advance(slot, is_one)
+
+
+def _along(e: Emitter, array: LazyArray, axis: int) -> Iterator[tuple[Int, int]]:
+    """Loops along an axis, the position and width of each step: vectors along the last axis, else single elements."""
+    extent = array.shape[axis]
+    for start, end, width in widths(extent) if axis == len(array.shape) - 1 else [(0, extent, 1)]:
+        with e.loop(start, end, width) as place:
+            yield place, width
+
+
+def _keys(e: Emitter, array: LazyArray, others: tuple[Int, ...], axis: int) -> Iterator[tuple[Int, V, int]]:
+    """Loops along a line: the position, the elements as integers in their order, and the width of each step."""
+    for place, width in _along(e, array, axis):
+        yield place, _ordered(e, array.dtype, array.at(_with(others, axis, place), width)), width
 
 
 def _ordered(e: Emitter, dtype: DType, x: V) -> V:
@@ -254,15 +343,39 @@ def _ordered(e: Emitter, dtype: DType, x: V) -> V:
     return e.select(is_nan(e, x), e.constant((1 << 31) - 1, bits.type), ordered)
 
 
+def _element(e: Emitter, dtype: DType, key: V) -> V:
+    """The elements with some keys: 0 for -0, and one NaN for all of them."""
+    if dtypes.is_float(dtype):
+        sign = e.binary("ashr", key, e.constant(31, key.type))
+        bits = e.binary("xor", key, e.binary("and", sign, e.constant((1 << 31) - 1, key.type)))
+        return e.convert("bitcast", bits, "float")
+    if dtype.itemsize == 4 and not dtypes.is_signed(dtype):
+        return e.binary("xor", key, e.constant(-(1 << 31), key.type))
+    return e.convert("trunc", key, registers.register(dtype))
+
+
 def sorted_block(e: Emitter, rows: Sequence[V]) -> list[V]:
-    """`LANES` vectors as one sorted run: sorted lane by lane, then transposed to runs, which are merged."""
+    """A square of vectors as one sorted run: sorted lane by lane, then transposed to runs, which are merged."""
     rows = list(rows)
-    for x, y in (pair for stage in NETWORK for pair in stage):
+    for x, y in network(len(rows)):
         rows[x], rows[y] = compared(e, rows[x], rows[y])
     runs = [[row] for row in transposed(e, rows)]
     while len(runs) > 1:
         runs = [merged(e, *runs[n : n + 2]) for n in range(0, len(runs), 2)]
     return runs[0]
+
+
+def network(count: int) -> Iterator[tuple[int, int]]:
+    """Comparators that sort a power of two (Knuth, The Art of Computer Programming, volume 3, 5.2.2, algorithm M)."""
+    p = count // 2
+    while p:
+        q, r, d = count // 2, 0, p
+        while True:
+            yield from ((i, i + d) for i in range(count - d) if i & p == r)
+            if q == p:
+                break
+            q, r, d = q // 2, p, q - p
+        p //= 2
 
 
 def compared(e: Emitter, x: V, y: V) -> tuple[V, V]:
@@ -273,25 +386,33 @@ def compared(e: Emitter, x: V, y: V) -> tuple[V, V]:
 def merged(e: Emitter, x: Sequence[V], y: Sequence[V]) -> list[V]:
     """Two sorted runs of equally many vectors as one run (Batcher's bitonic merge)."""
     flipped = [_shuffled(e, row, row, range(width_of(row.type) - 1, -1, -1)) for row in reversed(y)]
-    return list(_ascending(e, [*x, *flipped]))
+    return _ascending(e, [*x, *flipped])
 
 
-def _ascending(e: Emitter, rows: Sequence[V]) -> Iterator[V]:
+def _ascending(e: Emitter, rows: Sequence[V]) -> list[V]:
     """A bitonic run, first ascending, then descending, as an ascending one."""
     half = len(rows) // 2
-    if half:
-        pairs = [compared(e, x, y) for x, y in zip(rows[:half], rows[half:], strict=True)]
-        for part in zip(*pairs, strict=True):
-            yield from _ascending(e, part)
-        return
-    (row,) = rows
-    width = width_of(row.type)
-    distance = width // 2
+    pairs = [compared(e, x, y) for x, y in zip(rows[:half], rows[half:], strict=True)]
+    if half > 1:
+        return [row for part in zip(*pairs, strict=True) for row in _ascending(e, part)]
+    return _both_ascending(e, *pairs[0])
+
+
+def _both_ascending(e: Emitter, x: V, y: V) -> list[V]:
+    """Two vectors, each a bitonic run, each as an ascending one.
+
+    Each step exchanges a bit of the lane with the number of the vector, so that elements to be compared are in the same
+    lane: of the elements with that bit 0 in the first vector, and of those with that bit 1 in the second.
+    """
+    lanes = range(width_of(x.type))
+    distance = len(lanes) // 2
     while distance:
-        low, high = compared(e, row, _shuffled(e, row, row, [lane ^ distance for lane in range(width)]))
-        row = _shuffled(e, low, high, [lane + (width if lane & distance else 0) for lane in range(width)])
+        clear = [len(lanes) + lane - distance if lane & distance else lane for lane in lanes]
+        x, y = compared(e, _shuffled(e, x, y, clear), _shuffled(e, x, y, [lane + distance for lane in clear]))
         distance //= 2
-    yield row
+    # The number of the vector has become the highest bit of the lane, the lowest bit of the lane that of the vector.
+    first = [len(lanes) * (lane % 2) + lane // 2 for lane in lanes]
+    return [_shuffled(e, x, y, first), _shuffled(e, x, y, [lane + len(lanes) // 2 for lane in first])]
 
 
 def _shuffled(e: Emitter, x: V, y: V, lanes: Sequence[int]) -> V:

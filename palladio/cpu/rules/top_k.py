@@ -84,7 +84,7 @@ class Lines:
             for first, stop, vectors in ((start, middle, TOGETHER), (middle, end, 1)):
                 if first < stop:
                     with e.loop(first, stop, width * vectors) as place:
-                        self.look_through(line, place, width, vectors)
+                        self.insert_greater(line, place, width, vectors)
         with e.loop(0, self.count) as rank:
             origin = self.places.at(e, (rank,), 1)
             for array, target in zip(self.arrays, found, strict=True):
@@ -96,7 +96,7 @@ class Lines:
         least = self.values.at(self.e, (self.count - 1,), 1)
         return precedes(self.e, self.key.dtype, self.e.splat(least, width), value)
 
-    def look_through(self, line: tuple[Int, ...], place: Int, width: int, vectors: int) -> None:
+    def insert_greater(self, line: tuple[Int, ...], place: Int, width: int, vectors: int) -> None:
         """Insert the greater elements of some vectors."""
         e = self.e
         bits: V | None = None

@@ -121,10 +121,10 @@ def _sets(native: Processor, has: frozenset[str]) -> list[str]:
 
 @functools.cache
 def _native() -> tuple[Processor, frozenset[str]]:
-    return uninterrupted(_ask)
+    return uninterrupted(_detect)
 
 
-def _ask() -> tuple[Processor, frozenset[str]]:
+def _detect() -> tuple[Processor, frozenset[str]]:
     features = llvm.get_host_cpu_features()
     has = frozenset(name for name, present in features.items() if present)
     return Processor.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), has), has

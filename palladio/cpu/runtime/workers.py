@@ -41,7 +41,7 @@ TURNS = 16
 BRIEF_S, NAP_S = 2e-3, 5e-6
 """The time for which a caller polls whether its helpers have ended, and its sleep between two polls."""
 
-LOOK_S = 0.25
+FORK_CHECK_S = 0.25
 """The interval at which a waiting caller checks whether it is in a forked process, without its helpers."""
 
 BACKLOG = 32
@@ -84,7 +84,7 @@ def run_tasks(
     job = _Job(tasks, max(1, min(workers, tasks)), start, [] if failed is None else failed, memory)
     try:
         try:
-            job.ask()
+            job.request_helpers()
             job.work()
         except BaseException as error:
             job.failed.append(error)
@@ -116,10 +116,10 @@ class _Job:
         self.helpers = _HELPERS
         self.closed = False
 
-    def ask(self) -> None:
+    def request_helpers(self) -> None:
         """Request helpers."""
         if self.workers > 1:
-            self.helpers.ask(self, self.workers - 1)
+            self.helpers.request(self, self.workers - 1)
 
     def gate(self) -> Any:
         """A gate for one more helper."""
@@ -142,7 +142,7 @@ class _Job:
         if not self.firsts or self.failed or self.start is None:
             return
         memory = POOL.take(self.memory)
-        begun = time.thread_time()
+        started = time.thread_time()
         try:
             run = self.start(memory)
             while not self.failed:
@@ -152,7 +152,7 @@ class _Job:
                     return
                 run(first, min(first + self.count, self.tasks))
         finally:
-            self.busy.append(time.thread_time() - begun)
+            self.busy.append(time.thread_time() - started)
             POOL.give(memory)
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class _Job:
         while not gate.acquire(blocking=False):
             if time.perf_counter() < until:
                 time.sleep(NAP_S)
-            elif gate.acquire(timeout=LOOK_S):
+            elif gate.acquire(timeout=FORK_CHECK_S):
                 return
             elif self.helpers is not _HELPERS:
                 self.failed.append(
@@ -201,7 +201,7 @@ class Helpers:
         self.cores: frozenset[int] = frozenset()
         """The cores that the workers may run on."""
 
-    def ask(self, job: Any, count: int) -> None:
+    def request(self, job: Any, count: int) -> None:
         """Request the help of some threads with a job, of fewer if there are no more."""
         self.place(count)
         if self.size < count:
@@ -219,7 +219,7 @@ class Helpers:
         if cores != self.cores:
             self.cores = cores
             for thread in self.ids:
-                _keep_on(thread, cores)
+                _pin(thread, cores)
 
     def grow(self, count: int) -> None:
         """Start threads until there are `count`, if the system provides them."""
@@ -241,13 +241,13 @@ class Helpers:
             job, gate, cores, environment = self.queue.get()
             if placed != cores:
                 placed = cores
-                _keep_on(thread, cores)
+                _pin(thread, cores)
             _set_floating_point(environment)
             job.help(gate)
             del job, gate  # an idle thread keeps no array alive
 
 
-def _keep_on(thread: int, cores: frozenset[int]) -> None:
+def _pin(thread: int, cores: frozenset[int]) -> None:
     if cores:
         # If it is not allowed, or the thread has ended, only time is lost.
         with contextlib.suppress(OSError):
@@ -260,7 +260,7 @@ def _function(name: str) -> Any:
 
 
 @functools.cache
-def _asks_core() -> Callable[[], int | None]:
+def _core_function() -> Callable[[], int | None]:
     """A function that returns the core of the calling thread, or None if it is unknown."""
     return (_function("sched_getcpu") if sys.platform == "linux" else None) or (lambda: None)
 
@@ -282,12 +282,12 @@ def _set_floating_point(environment: Any) -> None:
         _SET_FLOATING_POINT(environment)
 
 
-def _begin_anew() -> None:
-    """Begin with an empty pool: a forked process has none of its parent's threads."""
+def _reset_pool() -> None:
+    """Empty the pool: a forked process has none of its parent's threads."""
     global _HELPERS
-    _HELPERS = Helpers(_asks_core())
+    _HELPERS = Helpers(_core_function())
 
 
-_begin_anew()
+_reset_pool()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_pool)

@@ -1,0 +1,172 @@
+"""The division of a matrix product into panels of rows, panels of columns and k-blocks, for registers and caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.lazy_array import cut, widths
+from palladio.cpu.products.operands import PackSource, Pair, Range
+from palladio.cpu.runtime import host
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
+
+NEAR_BYTES = 1 << 14
+"""The most memory that a panel of the left operand may span to be multiplied in place: it fits a first-level cache."""
+
+DEPTH_BYTES = 8192
+"""Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
+
+
+@dataclass(frozen=True)
+class KBlock:
+    """A range of steps along the summed axis that are multiplied together.
+
+    Fields:
+        first: the first step of the left operand that is laid out.
+        laid: the number of steps that are laid out.
+        begin, count: the first step that is multiplied, and their number.
+        packed: the address of these steps of the packed right operand.
+        room: the steps that each panel there has room for.
+        starts: whether it is the first k-block of the product.
+    """
+
+    first: Int
+    laid: Int
+    begin: Int
+    count: Int
+    packed: V
+    room: int
+    starts: V
+
+
+class Blocking:
+    """The sizes of the parts of a product, and the loops over its k-blocks and panels of columns.
+
+    Fields:
+        pairs: the operands. Further pairs are further steps along the summed axis.
+        lhs, rhs: the first pair.
+        word: the dtype of an element of the packed operands.
+        joined: the number of neighbours along the summed axis in an element.
+        span: the steps outside of which both operands are zero.
+        depth: the number of steps along the summed axis, of all pairs.
+        vectors: the vectors of a whole panel of columns.
+        height: the rows of a whole panel of rows.
+        steps: the steps of a k-block.
+        in_place: the rows of each of several left operands that are multiplied in place; 0 if they are laid out.
+    """
+
+    def __init__(self, e: Emitter, pairs: Sequence[Pair], sums: DType, joined: int, span: Range | None) -> None:
+        self.e = e
+        self.pairs = pairs
+        self.lhs, self.rhs = lhs, rhs = pairs[0]
+        self.joined = joined
+        self.word = dtypes.INT32 if joined > 1 else sums
+        self.span = span if lhs.columns % registers.LANES == 0 and rhs.transposed is None else None
+        self.depth = lhs.columns * len(pairs)
+        height, wide = host.current().sums
+        # Lanes of a vector may take several registers, but each vector takes one at least.
+        size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
+        self.vectors = max(1, wide // size)
+        tallest = height * wide // (self.vectors * size)
+        self.in_place = _rows_in_place(pairs, tallest * sums.itemsize, tallest) if joined == 1 else 0
+        together = self.in_place or lhs.rows
+        panels = max(1, -(-together // tallest))
+        self.height = max(1, -(-together // panels))  # about equal heights: low panels cost nearly as much
+        whole = lhs.columns if len(pairs) > 1 else 1  # a k-block's steps are a multiple of this
+        most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
+        blocks = max(1, -(-self.depth // most))
+        self.steps = max(1, -(-self.depth // whole // blocks)) * whole
+
+    @property
+    def wide(self) -> int:
+        """The columns of a whole panel."""
+        return registers.LANES * self.vectors
+
+    @property
+    def calls(self) -> int:
+        """The number of panels of columns."""
+        return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())
+
+    def column_panels(self) -> Iterator[tuple[int, int, int, int]]:
+        """Ranges of columns with equal panels: (first, end, vectors of a panel, lanes of a vector)."""
+        for start, end, width in widths(self.rhs.columns):
+            vectors = self.vectors if width == registers.LANES else 1
+            for first, stop, size in cut(end - start, width * vectors):
+                if size == width * vectors:
+                    yield start + first, start + stop, vectors, width
+                else:
+                    yield start + first, start + stop, 1, width
+
+    def k_blocks(self, packed: V) -> Iterator[KBlock]:
+        """The k-blocks of the summed axis."""
+        if self.span is not None:
+            yield from self.k_blocks_of_span(self.span, packed)
+            return
+        if len(self.pairs) > 1:
+            for first in range(0, self.depth, self.steps):
+                yield self.k_block(packed, first, min(self.steps, self.depth - first))
+            return
+        for first, stop, steps in cut(self.depth, self.steps):
+            with self.e.loop(first, stop, steps) as k:
+                yield self.k_block(packed, k, steps)
+
+    def k_block(self, packed: V, k: Int, steps: int) -> KBlock:
+        """A k-block of all steps in a range, packed after the steps before it."""
+        place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
+        starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
+        return KBlock(k, steps, k, steps, place, steps, starts)
+
+    @property
+    def span_steps(self) -> int:
+        """The steps of a k-block of a span: whole vectors of the left operand."""
+        return -(-self.steps // registers.LANES) * registers.LANES
+
+    def k_blocks_of_span(self, span: Range, packed: V) -> Iterator[KBlock]:
+        """The k-blocks of a span, extended to whole vectors of the left operand unless that is read by columns."""
+        e, lanes, steps = self.e, 1 if self.lhs.transposed else registers.LANES, self.span_steps
+        low, high = map(e.index, span)
+        aligned = e.binary("and", low, V(str(-lanes), "i64"))
+        aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))
+        some = e.compare("icmp slt", low, high)
+        with e.loop(aligned, e.select(some, high, aligned), steps) as k:
+            begin = e.intrinsic("smax", "i64", e.index(k), low)
+            end = e.intrinsic("smin", "i64", e.index(e.add(k, steps)), high)
+            laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(aligned_end, k)))
+            place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
+            first = e.compare("icmp eq", e.index(k), aligned)
+            yield KBlock(k, laid, begin, e.sub(end, begin), place, steps, first)
+
+    def parts(self, block: KBlock) -> Iterator[tuple[PackSource, PackSource, int, Int, Int]]:
+        """The parts of a k-block by pair of operands: the pair, the first step in the k-block and in it, the steps."""
+        if len(self.pairs) == 1:
+            yield self.lhs, self.rhs, 0, block.first, block.laid
+            return
+        size, first, laid = self.lhs.columns, block.first, block.laid
+        for n in range(first // size, (first + laid) // size):  # type: ignore[operator]
+            yield *self.pairs[n], n * size - first, 0, size  # type: ignore[operator]
+
+    def quotient(self, x: Int, y: Int) -> Int:
+        """The quotient of two integers, rounded down."""
+        known = isinstance(x, int) and isinstance(y, int)
+        return x // y if known else self.e.binary("udiv", self.e.index(x), self.e.index(y))  # type: ignore[operator]
+
+
+def _rows_in_place(pairs: Sequence[Pair], column_bytes: int, tallest: int) -> int:
+    """The rows of each of several left operands, if they are evenly spaced and close together; else 0.
+
+    If one operand is another one shifted, copies of them side by side would copy the same rows again and again.
+
+    Args:
+        column_bytes: the bytes of a column of the tallest panel.
+    """
+    found = [lhs.in_place for lhs, _ in pairs]
+    lying = [array for array in found if array is not None and all(isinstance(n, int) for n in array.strides)]
+    if len(pairs) < 2 or len(lying) < len(pairs):
+        return 0
+    forms = {(array.shape, array.strides) for array in lying}
+    (*_, rows, _), (*_, between, step) = lying[0].shape, lying[0].strides
+    near = 0 < column_bytes * between <= NEAR_BYTES  # type: ignore[operator]
+    return rows if len(forms) == 1 and near and step == 1 and rows >= tallest // 2 else 0

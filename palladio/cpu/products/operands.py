@@ -1,0 +1,64 @@
+"""The operands of a matrix product, as descriptions of how their elements are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.lazy_array import Allocation, StridedArray
+
+Element = Callable[[Int, Int, int], V]
+
+Range = tuple[Int, Int]
+"""A half-open range of positions along an axis."""
+
+
+@dataclass(frozen=True)
+class PrefetchRange:
+    """Memory that will be read.
+
+    Fields:
+        base: its first element.
+        between: bytes between its rows.
+        rows: the number of rows.
+        lines: the cache lines of each row.
+        there: whether it exists, if that is known only when the kernel runs.
+    """
+
+    base: V
+    between: Int
+    rows: Int
+    lines: Int
+    there: V | None = None
+
+
+@dataclass(frozen=True)
+class PackSource:
+    """A matrix of the dtype of the sums, as a description of how its elements are computed.
+
+    Fields:
+        element: from (i, j, width) the elements [i, j], [i, j + 1], …
+        transposed: from (i, j, width) the elements [i, j], [i + 1, j], …, if these are contiguous in memory.
+        steady: its memory, if that is a block of an array that nothing writes.
+        reads: the memory that computing an element reads.
+        near: memory with contiguous rows that has the elements that it is computed from at the same indices.
+        later: the block that a later step will pack; for the right operand.
+        plain: its elements in memory with contiguous rows, if they need only packing.
+        in_place: as `plain`, with any number of axes: its rows, in their order, are those of the matrix.
+    """
+
+    rows: int
+    columns: int
+    element: Element
+    transposed: Element | None
+    steady: StridedArray | None
+    reads: Collection[Allocation]
+    near: StridedArray | None = None
+    later: PrefetchRange | None = None
+    plain: StridedArray | None = None
+    in_place: StridedArray | None = None
+
+
+Pair = tuple[PackSource, PackSource]
+"""A left and a right operand."""

@@ -1,0 +1,232 @@
+"""The operands of a matrix product as micro-kernels read them: panels of rows, and packed panels of columns."""
+
+from __future__ import annotations
+
+from palladio.cpu.access.views import renumbered
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.lazy_array import StridedArray, cut, widths
+from palladio.cpu.emit.scope import Scope
+from palladio.cpu.products.blocking import Blocking, KBlock
+from palladio.cpu.products.micro_kernel import transposed
+from palladio.cpu.products.operands import PackSource, Range
+from palladio.types.dtypes import DType
+
+KEPT_BYTES = 8 << 20
+"""Bytes of packed blocks that a thread keeps for one product."""
+
+# Rows a multiple of the page size apart would evict each other from the cache.
+_APART = 16
+
+TOGETHER = 8
+"""Rows of the right operand that are packed together."""
+
+
+class RowPanel:
+    """A panel of rows of the left operand, in a buffer or in place."""
+
+    def __init__(self, scope: Scope, blocking: Blocking) -> None:
+        self.e = scope.e
+        self.blocking = blocking
+        # By rows, or by columns if the operand is read by columns.
+        height, steps = blocking.height, blocking.steps
+        room = scope.arena.buffer(self.e, (height * (steps + _APART),), blocking.word)
+        strides = (1, height) if blocking.lhs.transposed else (steps + _APART, 1)
+        self.buffer = StridedArray(room.base, strides, (height, steps), blocking.word)
+
+    def in_place(self, row: Int, height: int, block: KBlock) -> StridedArray | None:
+        """Some rows of a left operand, in place."""
+        lhs = self.blocking.lhs
+        array = self.blocking.pairs[block.first // lhs.columns][0].in_place  # type: ignore[operator]
+        if array is None:
+            return None
+        *_, between, step = array.strides
+        index = renumbered(self.e, [row], (lhs.rows,), array.shape[:-1])
+        return StridedArray(array.address(self.e, (*index, 0)), (between, step), (height, array.shape[-1]), array.dtype)
+
+    def lay_out(self, row: Int, height: int, block: KBlock) -> None:
+        """Copy the rows to the buffer."""
+        for lhs, _, place, k, count in self.blocking.parts(block):
+            self.lay_out_part(lhs, row, height, place, k, count)
+
+    def lay_out_part(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
+        """Lay out `count` steps of a left operand from `k` on, at `place`."""
+        e, buffer = self.e, self.buffer
+        if lhs.transposed is not None:
+            flipped = StridedArray(buffer.base, buffer.strides[::-1], buffer.shape[::-1], buffer.dtype)
+            with e.loop(0, count) as step:
+                for start, end, width in widths(height):
+                    for r in range(start, end, width):
+                        value = lhs.transposed(e.add(row, r), e.add(k, step), width)
+                        flipped.put(e, (e.add(step, place), r), value, width)
+            return
+        # An unknown count is a number of whole vectors.
+        known = isinstance(count, int)
+        for start, end, width in widths(count) if known else ((0, count, registers.LANES),):  # type: ignore[arg-type]
+            with e.loop(0, height) as r, e.loop(start, end, width) as step:
+                value = lhs.element(e.add(row, r), e.add(k, step), width)
+                buffer.put(e, (r, e.add(step, place)), value, width)
+
+
+class ColumnPanels:
+    """The right operand, packed into panels of columns: for each k-block, panel by panel, step by step.
+
+    A block of an array that nothing writes stays packed for later steps with the same block.
+    """
+
+    def __init__(self, scope: Scope, blocking: Blocking, sums: DType) -> None:
+        self.scope = scope
+        self.e = scope.e
+        self.blocking = blocking
+        self.sums = sums
+
+    @property
+    def packs_while_multiplying(self) -> bool:
+        """True if a panel of rows can pack the right operand while it is multiplied."""
+        blocking = self.blocking
+        return (
+            len(blocking.pairs) == 1
+            and blocking.rhs.plain is not None
+            and blocking.rhs.columns % blocking.wide == 0
+            and blocking.lhs.rows >= blocking.height
+        )
+
+    def packed(self, unless: V | None = None) -> tuple[V, V]:
+        """The address of the packed right operand, and whether it must be packed, which is false if it still is.
+
+        Args:
+            unless: a condition of the running kernel under which it will not be packed.
+        """
+        blocking = self.blocking
+        size = max(1, blocking.depth * blocking.rhs.columns)
+        steady, notes = [rhs.steady for _, rhs in blocking.pairs if rhs.steady is not None], self.scope.function.notes
+        is_steady = len(steady) == len(blocking.pairs)
+        slot, slots = self.scope.function.innermost
+        if not is_steady or slots * size * self.sums.itemsize > KEPT_BYTES:
+            slot, slots = 0, 1
+        room = self.scope.arena.buffer(self.e, (slots, size), blocking.word)
+        place = room.address(self.e, (slot, 0))
+        noted = notes.take(slots * len(steady)) if is_steady and notes is not None else None
+        if noted is None:
+            return place, V("true", "i1")
+        needed: V | None = None
+        for n, ((_, rhs), source) in enumerate(zip(blocking.pairs, steady, strict=True)):
+            self.scope.function.packed.update(rhs.reads)
+            address = noted.address(self.e, (self.e.add(self.e.mul(slot, len(steady)), n),))
+            mine = self.noted(source, address, unless)
+            needed = mine if needed is None else self.e.binary("or", needed, mine)
+        return place, needed or V("true", "i1")
+
+    def noted(self, steady: StridedArray, note: V, unless: V | None = None) -> V:
+        """Record that a block is packed now; returns whether it differs from the block recorded last.
+
+        A block that reaches past the edge of its array is a copy in the arena and changes: it is never recorded.
+        """
+        e = self.e
+        key = e.value("i64", f"ptrtoint {steady.base} to i64")
+        arena = e.value("i64", f"ptrtoint {self.scope.arena.base} to i64")
+        size = e.load("i64", V("@arena_size", "ptr"), 8)
+        elsewhere = e.compare("icmp uge", e.binary("sub", key, arena), size)
+        before = e.load("i64", note, 8)
+        same = e.compare("icmp eq", key, before)
+        kept = e.binary("and", same, elsewhere)
+        after = e.select(elsewhere, key, V("0", "i64"))
+        e.store(after if unless is None else e.select(unless, before, after), note, 8)
+        return e.binary("xor", kept, V("true", "i1"))
+
+    def packed_span(self, span: Range) -> V:
+        """Pack the steps of a span of the right operand; returns their address."""
+        blocking, rhs = self.blocking, self.blocking.rhs
+        blocks = -(-blocking.depth // blocking.span_steps)
+        room = self.scope.arena.buffer(self.e, (blocks * blocking.span_steps * rhs.columns,), blocking.word)
+        for block in blocking.k_blocks_of_span(span, room.base):
+            count = self.e.index(block.count)
+            whole = self.e.binary("and", count, V(str(-TOGETHER), "i64"))
+            self.pack_steps(block, rhs, 0, whole, TOGETHER)
+            self.pack_steps(block, rhs, whole, count, 1)
+        return room.base
+
+    def pack(self, place: V) -> None:
+        """Pack the right operand.
+
+        It is read several whole rows at a time: read panel by panel, every few bytes would be on another page.
+        """
+        e, blocking = self.e, self.blocking
+        if len(blocking.pairs) > 1:
+            for block in blocking.k_blocks(place):
+                for _, rhs, first, k, count in blocking.parts(block):
+                    for top, bottom, size in cut(count, _together(rhs)):  # type: ignore[arg-type]
+                        self.pack_steps(block, rhs, first + top, first + bottom, size, e.sub(k, first))
+            return
+        for first, stop, steps in cut(blocking.depth, blocking.steps):
+            for top, bottom, size in cut(steps, _together(blocking.rhs)):
+                with e.loop(first, stop, steps) as k:
+                    self.pack_steps(blocking.k_block(place, k, steps), blocking.rhs, top, bottom, size)
+
+    def pack_steps(
+        self, block: KBlock, rhs: PackSource, top: Int, bottom: Int, size: int, begin: Int | None = None
+    ) -> None:
+        """Pack steps of a k-block, from `top` below `bottom`, `size` at a time.
+
+        Args:
+            begin: the operand's step at the first step of the k-block; `block.begin` by default.
+        """
+        e, word = self.e, self.blocking.word
+        with e.loop(top, bottom, size) as step:
+            for start, end, vectors, width in self.blocking.column_panels():
+                with e.loop(start, end, vectors * width) as column:
+                    base = e.pointer(self.panel(block, column), e.mul(step, vectors * width), word.itemsize)
+                    rows = StridedArray(base, (vectors * width, 1), (size, vectors * width), word)
+                    k = e.add(block.begin if begin is None else begin, step)
+                    self.pack_panel(rhs, rows, k, column, vectors, width)
+
+    def panel(self, block: KBlock, column: Int) -> V:
+        """The address of the panel of some columns."""
+        return self.e.pointer(block.packed, self.e.mul(column, block.room), self.blocking.word.itemsize)
+
+    def pack_panel(self, rhs: PackSource, panel: StridedArray, k: Int, column: Int, vectors: int, width: int) -> None:
+        """Pack some steps of a panel."""
+        e, steps = self.e, panel.shape[0]
+        if rhs.transposed is not None and width > 1:
+            for n in range(vectors):
+                for first, stop, size in cut(steps, width):
+                    with e.loop(first, stop, size) as step:
+                        self.pack_square(rhs, panel, (k, step), (column, n * width), size, width)
+            return
+        with e.loop(0, steps) as step:
+            for n in range(vectors):
+                value = rhs.element(e.add(k, step), e.add(column, n * width), width)
+                panel.put(e, (step, n * width), value, width)
+
+    def pack_square(
+        self,
+        rhs: PackSource,
+        panel: StridedArray,
+        step: tuple[Int, Int],
+        column: tuple[Int, int],
+        size: int,
+        width: int,
+    ) -> None:
+        """`size` steps of one vector of columns, read along the steps and transposed in registers."""
+        e = self.e
+        k = e.add(*step)
+        at = rhs.transposed or rhs.element
+        if size < width:
+            rows = [rhs.element(e.add(k, s), e.add(*column), width) for s in range(size)]
+        else:
+            rows = transposed(e, [at(k, e.add(e.add(*column), lane), width) for lane in range(width)])
+        for s, row in enumerate(rows):
+            panel.put(e, (e.add(step[1], s), column[1]), row, width)
+
+    def unpacked(self, block: KBlock, column: Int) -> str:
+        """The arguments of a micro-kernel for the unpacked rows of a panel that it packs."""
+        e, plain = self.e, self.blocking.rhs.plain
+        if plain is None:
+            return ""
+        row = e.mul(block.begin, self.blocking.joined)
+        return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
+
+
+def _together(rhs: PackSource) -> int:
+    """The steps of a right operand that are packed together."""
+    return TOGETHER if rhs.transposed is None else registers.LANES

@@ -1,0 +1,118 @@
+"""Prefetches of a matrix product: the memory that micro-kernels prefetch, evenly, while they multiply."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.lazy_array import StridedArray
+from palladio.cpu.products.blocking import Blocking, KBlock
+from palladio.cpu.products.micro_kernel import LINE_BYTES
+from palladio.cpu.products.operands import PrefetchRange, Range
+from palladio.cpu.products.panels import RowPanel
+from palladio.cpu.runtime import host
+
+
+class Streams:
+    """The ranges that the micro-kernels of a product prefetch.
+
+    Fields:
+        number: the number of the current panel of rows.
+        pace: the lines of a later block that each step of a micro-kernel prefetches, from either end, in 1/65536.
+        into: the buffer that the result ends up in.
+    """
+
+    def __init__(self, e: Emitter, blocking: Blocking, left: RowPanel) -> None:
+        self.e = e
+        self.blocking = blocking
+        self.left = left
+        # Prefetching takes forty instructions in each step, more than a step of narrow vectors has.
+        self.prefetches = host.current().vector_bytes == 64
+        self.number: Int = 0
+        self.pace: Int = 0
+        self.into: StridedArray | None = None
+
+    def begin(self, rows: Range) -> None:
+        """Set the pace for a range of rows."""
+        e, blocking, later = self.e, self.blocking, self.blocking.rhs.later
+        if later is None:
+            self.pace = 0
+            return
+        count = blocking.quotient(e.sub(rows[1], rows[0]), blocking.height)
+        panels = e.intrinsic("umax", "i64", e.index(count), V("1", "i64"))
+        lines = e.mul(e.mul(later.lines, later.rows), 32768)
+        pace = blocking.quotient(lines, e.mul(panels, max(1, blocking.calls * blocking.depth)))
+        self.pace = pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
+
+    def of(self, block: KBlock, row: Int, column: Int, height: int) -> list[list[V]]:
+        """The ranges that the micro-kernel of a panel of rows and one of columns prefetches, as its arguments."""
+        e, blocking, found = self.e, self.blocking, []
+        if height != blocking.height or not self.prefetches:
+            return []
+        single, later = len(blocking.pairs) == 1, blocking.rhs.later
+        following = self.left.in_place(e.add(row, height), height, block) if blocking.in_place else None
+        wide = blocking.wide
+        panel = column // wide if isinstance(column, int) else e.binary("udiv", column, V(str(wide), "i64"))
+        steps = blocking.calls * blocking.depth
+        done = e.add(e.mul(panel, blocking.depth), block.first)
+        if later is not None:
+            found.append(self.stream(later, e.add(e.mul(self.number, steps), done), self.pace))
+        if blocking.span is not None and blocking.rhs.near is not None:
+            found.append(self.after_span(blocking.rhs.near, blocking.span, block, panel))
+        if single and blocking.lhs.near is not None:
+            near, first = blocking.lhs.near, e.add(row, height)
+            following = replace(near, base=near.address(e, (first, e.mul(block.first, blocking.joined))))
+        if following is not None:
+            found.append(self.next_rows(following, block, panel))
+        if self.into is not None and (single or block.first == blocking.depth - blocking.lhs.columns):
+            found.append(self.next_sums(self.into, block, row, panel))
+        return found
+
+    def stream(self, area: PrefetchRange, done: Int, pace: Int) -> list[V]:
+        """The arguments of a micro-kernel that prefetches a part of a range.
+
+        Args:
+            done: the number of earlier micro-kernel steps that have prefetched from it.
+            pace: the lines, in 1/65536, that each step prefetches from either end.
+        """
+        e = self.e
+        end = e.index(e.mul(area.lines, 65536))
+        until = e.pointer(
+            area.base, e.add(e.mul(area.between, e.sub(area.rows, 1)), e.mul(e.sub(area.lines, 1), LINE_BYTES)), 1
+        )
+        pace = e.intrinsic("umin", "i64", e.index(pace), end)
+        position = e.binary("mul", e.index(done), pace)
+        row = e.mul(e.binary("udiv", position, end), area.between)
+        return [area.base, until, *map(e.index, (area.between, row, e.binary("urem", position, end), end, pace))]
+
+    def next_rows(self, following: StridedArray, block: KBlock, panel: Int) -> list[V]:
+        """Prefetch the same steps of the next panel of rows."""
+        e, blocking = self.e, self.blocking
+        step_bytes = following.dtype.itemsize * blocking.joined
+        lines = e.add(blocking.quotient(e.mul(block.laid, step_bytes), LINE_BYTES), 1)
+        between = e.mul(following.strides[0], following.dtype.itemsize)
+        area = PrefetchRange(following.base, between, blocking.height, lines)
+        pace = blocking.quotient(e.mul(lines, blocking.height * 32768), e.mul(block.count, blocking.calls))
+        return self.stream(area, e.mul(panel, block.count), pace)
+
+    def next_sums(self, into: StridedArray, block: KBlock, row: Int, panel: Int) -> list[V]:
+        """Prefetch the memory that the next panel's sums will be written to."""
+        e, blocking = self.e, self.blocking
+        size = into.dtype.itemsize
+        lines = max(1, blocking.rhs.columns * size // LINE_BYTES)
+        start = into.address(e, (e.add(row, blocking.height), 0))
+        area = PrefetchRange(start, e.mul(into.strides[0], size), blocking.height, lines)
+        pace = blocking.quotient(lines * blocking.height * 32768, e.mul(block.count, blocking.calls))
+        return self.stream(area, e.mul(panel, block.count), pace)
+
+    def after_span(self, near: StridedArray, span: Range, block: KBlock, panel: Int) -> list[V]:
+        """Prefetch the range after a span of the right operand, of the same size: usually the span of the next step."""
+        e, blocking, words = self.e, self.blocking, self.blocking.joined
+        low, high = span
+        count = e.sub(high, low)
+        lines = max(1, blocking.rhs.columns * near.dtype.itemsize // LINE_BYTES)
+        between = e.mul(near.strides[0], near.dtype.itemsize)
+        area = PrefetchRange(near.address(e, (e.mul(high, words), 0)), between, e.mul(count, words), lines)
+        before = e.add(e.mul(e.add(e.mul(self.number, blocking.calls), panel), count), e.sub(block.begin, low))
+        panels = max(1, blocking.lhs.rows // blocking.height)
+        return self.stream(area, before, words * lines * 32768 // max(1, panels * blocking.calls))
