@@ -150,6 +150,11 @@ def _from_scalar(value: Any, dtype: dtypes.DType, argument: str) -> np.ndarray[A
 
 
 def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
+    if tensor.is_cpu and _is_shared(tensor.dtype) and _RESIZES not in sys.modules:
+        try:
+            return tensor.numpy()
+        except (RuntimeError, TypeError):
+            pass  # the checks below say why
     if not tensor.is_cpu:
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
@@ -175,12 +180,25 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         note_copy(tensor, "the tensor is negated when it is read", "tensor.resolve_neg() copies it once")
     if tensor.requires_grad or tensor.is_neg():
         tensor = tensor.detach().resolve_neg()
-    if "torch.distributed.fsdp" in sys.modules and tensor.untyped_storage().resizable():
+    if _RESIZES in sys.modules and tensor.untyped_storage().resizable():
         return np.asarray(_Memory(tensor, dtype)).view(dtype)
     if not dtypes.is_narrow_float(dtype):
         return tensor.numpy()
     word = torch.uint8 if dtype.itemsize == 1 else torch.uint16
     return tensor.view(word).numpy().view(dtype)
+
+
+_RESIZES = "torch.distributed.fsdp"
+"""The module that resizes the memory of tensors."""
+
+
+@functools.cache
+def _is_shared(dtype: Any) -> bool:
+    """True for a dtype of PyTorch that NumPy has too."""
+    try:
+        return not dtypes.is_narrow_float(_of_torch(dtype))
+    except PalladioError:
+        return False
 
 
 class _Memory:

@@ -29,6 +29,7 @@ from palladio.library.checks import (
     reshaped,
     rows_together,
     stored,
+    wide_dtype,
     zeros,
 )
 from palladio.library.namesakes import on_hopper
@@ -155,7 +156,7 @@ def _attention_kernel(
 @functools.cache
 def _attention_call(problem: _Problem, interpret: Any) -> Any:
     rows, columns, d, e = problem.rows, problem.columns, problem.d, problem.e
-    wide = jnp.promote_types(jnp.float32, problem.dtype)
+    wide = wide_dtype(problem.dtype)
     sums = ((rows, columns), (rows,), (rows,), (rows, e))
 
     def queries(width: int) -> pl.BlockSpec:

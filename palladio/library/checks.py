@@ -69,7 +69,10 @@ def result_dtype(preferred: Any, x: Array, y: Array, existing_out: Array | None 
 
 @functools.cache
 def _common(x: Any, y: Any) -> Any:
-    return jnp.promote_types(_found(x)[0], _found(y)[0])
+    try:
+        return jnp.promote_types(_found(x)[0], _found(y)[0])
+    except pl.PalladioTypeError as error:
+        raise fail(pl.PalladioTypeError, error.rule, got=error.got, hint=error.hint) from None
 
 
 @functools.cache
@@ -92,7 +95,12 @@ def sum_dtype(x: Array, y: Array) -> Any:
 
 @functools.cache
 def _sums_of(x: Any, y: Any) -> Any:
-    return jnp.promote_types(jnp.float32, _common(x, y))
+    return wide_dtype(_common(x, y))
+
+
+def wide_dtype(dtype: Any) -> Any:
+    """The dtype in which elements of a float dtype are summed: float64 for float64, else float32."""
+    return jnp.dtype(jnp.float64 if dtype == jnp.float64 else jnp.float32)
 
 
 STAGED_BYTES = 1 << 22
@@ -218,6 +226,44 @@ def in_parts(m: int, arrays: Sequence[Array], n: int, dtype: Any, out: Array | N
     else:
         return (), out
     return (parts, reshaped(out, (m, n), (m, n))) if apart else ((), out)
+
+
+def arrays_of(*values: Any) -> list[Any] | None:
+    """PyTorch's tensors in host memory as NumPy arrays on it; None for other values, and for dtypes that NumPy lacks.
+
+    The checks and look-ups before a small product take half the time with arrays: each attribute of a tensor is a call.
+    """
+    kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    if kind is None or "torch.distributed.fsdp" in sys.modules:  # it resizes memory, which NumPy does not let it do
+        return None
+    found = []
+    for value in values:
+        if type(value) is not kind or not value.is_cpu or not _is_of_numpy(value.dtype):
+            return None
+        try:
+            found.append(value.numpy())
+        except (RuntimeError, TypeError):  # e.g. its gradient is recorded, which a later check refuses
+            return None
+    return found
+
+
+@functools.cache
+def _is_of_numpy(dtype: Any) -> bool:
+    try:
+        return bool(_found(dtype)[0].kind != "V")
+    except pl.PalladioTypeError:
+        return False
+
+
+def memory_of(out: Array | None) -> Array | None:
+    """The caller's array for a result of arrays: a plain tensor as the NumPy array on it, anything else as it is."""
+    found = None if out is None else arrays_of(out)
+    return out if found is None else found[0]
+
+
+def tensor_of(array: Any) -> Any:
+    """A result as a tensor on its memory."""
+    return sys.modules["torch"].from_numpy(array)
 
 
 def call_key(

@@ -32,6 +32,7 @@ from palladio.library.checks import (
     row_bytes,
     rows_together,
     stored,
+    wide_dtype,
     zeros,
 )
 from palladio.library.expert_kernels import (
@@ -102,7 +103,7 @@ def moe_mlp(
     biases = gate_up_bias, down_bias
     if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
         options = {"gate_up_bias": gate_up_bias, "down_bias": down_bias, "transposed": transposed, "out": out}
-        given = _beside(expert_ids, tokens), _beside(expert_weights, tokens), gate_up, down
+        given = _on_device_of(expert_ids, tokens), _on_device_of(expert_weights, tokens), gate_up, down
         return hopper.moe_mlp(tokens, *given, activation=activation, interpret=interpret, **options)
     call = expert_call(tokens, expert_ids, expert_weights, gate_up, down, *biases, activation, transposed, interpret)
     layer = call.layer
@@ -167,7 +168,7 @@ def _hopper(interpret: Any, tokens: Array, gate_up: Array, down: Array) -> Any:
     return on_hopper(interpret, (tokens, gate_up, down), instead=_INSTEAD, argument="tokens, gate_up, down")
 
 
-def _beside(values: Any, tokens: Array) -> Array:
+def _on_device_of(values: Any, tokens: Array) -> Array:
     """Ids or weights in the memory of the tokens: those of the host are copied to the tokens' GPU."""
     if hasattr(values, "dtype") and (pl.is_on_gpu(values) or not pl.is_on_gpu(tokens)):
         return values
@@ -189,7 +190,7 @@ def layer_call(
     """The call of the layer for the arguments of `moe_mlp`: an `ExpertCall`, or Hopper's `LayerCall`."""
     rest = gate_up, down, gate_up_bias, down_bias, activation, transposed, interpret
     if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
-        return hopper.LayerCall(tokens, _beside(expert_ids, tokens), _beside(expert_weights, tokens), *rest)
+        return hopper.LayerCall(tokens, _on_device_of(expert_ids, tokens), _on_device_of(expert_weights, tokens), *rest)
     return expert_call(tokens, expert_ids, expert_weights, *rest)
 
 
@@ -489,7 +490,7 @@ def expert_call(
     )
     there = [bias for bias in biases if bias is not None]
     sizes = (t, 0, h, i, shapes.experts, 0, up_columns, down_columns)
-    sums = jnp.promote_types(jnp.float32, shapes.dtype)
+    sums = wide_dtype(shapes.dtype)
     layer = Layer(*sizes, shapes.dtype, sums, activation, bool(transposed), shapes.biased)
     weights = np.asarray(jnp.asarray(expert_weights))
     return ExpertCall(layer, ids, weights, (tokens, gate_up, down, *there), interpret)

@@ -21,6 +21,7 @@ from palladio.library.checks import (
     LEFT_GRADIENT,
     RIGHT_GRADIENT,
     Tiling,
+    arrays_of,
     call_key,
     described,
     dtype_of,
@@ -30,6 +31,7 @@ from palladio.library.checks import (
     group_sizes_of,
     in_parts,
     kept_calls,
+    memory_of,
     one_tiling,
     require_array,
     require_existing,
@@ -41,6 +43,7 @@ from palladio.library.checks import (
     rows_summed,
     stored,
     sum_dtype,
+    tensor_of,
     tile_for,
     zeros,
 )
@@ -87,7 +90,8 @@ def gmm(
     """Grouped matrix product: each row of `lhs` times the matrix of its group.
 
     Args:
-        lhs: `dtype[m, k]`, float16, bfloat16, float32 (or float64), rows sorted by group.
+        lhs: `dtype[m, k]`, float16, bfloat16, float32, float64, float8_e4m3fn or float8_e5m2, rows sorted by
+            group.
         rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; its dtype may differ from that of `lhs`.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. Traced
             sizes are checked at run time, only with `palladio.enable_debug_checks`.
@@ -117,17 +121,41 @@ def gmm(
     if done is not None:
         return done
     tiling = one_tiling(tiling, FORWARD)
+    arrays = arrays_of(lhs, rhs, group_sizes) if plain and preferred_element_type is None and _GMM.usable else None
+    if arrays is not None:
+        x, y, sizes = arrays
+        into = memory_of(out)
+        key = call_key(x, y, sizes, None, tiling, transpose_rhs)
+        found = _kept_gmm(key, interpret, x, y, sizes, into)
+        if found is None:
+            found = gmm(x, y, sizes, None, tiling, transpose_rhs=transpose_rhs, interpret=interpret, out=into)
+        return tensor_of(found) if out is None else out
     more = () if plain else _more(group_offset, existing_out)
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more)
-    kept = _GMM.find(key, interpret)
-    if kept is not None and not more:
-        m = lhs.shape[0]
-        return kept(group_sizes_of(group_sizes, m), _ZERO, np.array(m, np.int32), lhs, rhs, out=out, rows=m)
+    done = None if more else _kept_gmm(key, interpret, lhs, rhs, group_sizes, out)
+    if done is not None:
+        return done
     if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
-        given = lhs, rhs, _sizes_beside(group_sizes, lhs, lhs.shape[0]), preferred_element_type, None, transpose_rhs
+        given = (
+            lhs,
+            rhs,
+            _sizes_on_device_of(group_sizes, lhs, lhs.shape[0]),
+            preferred_element_type,
+            None,
+            transpose_rhs,
+        )
         return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
     options = preferred_element_type, tiling, group_offset, existing_out, transpose_rhs, interpret, out
     return _gmm_of_grid(key, more, lhs, rhs, group_sizes, *options)
+
+
+def _kept_gmm(key: Any, interpret: Any, lhs: Array, rhs: Array, group_sizes: Array, out: Array | None) -> Array | None:
+    """The grouped product by a call that was staged before; None if there is none."""
+    kept = _GMM.find(key, interpret)
+    if kept is None:
+        return None
+    m = lhs.shape[0]
+    return kept(group_sizes_of(group_sizes, m), _ZERO, np.array(m, np.int32), lhs, rhs, out=out, rows=m)
 
 
 def _gmm_of_grid(
@@ -194,7 +222,7 @@ def _hopper(interpret: Any, lhs: Array, rhs: Array, tiling: Any) -> Any:
     return found
 
 
-def _sizes_beside(group_sizes: Any, array: Array, m: int) -> Array:
+def _sizes_on_device_of(group_sizes: Any, array: Array, m: int) -> Array:
     """Group sizes in the memory of an array: those of the host are checked and copied to the array's GPU."""
     if pl.is_on_gpu(group_sizes) or not pl.is_on_gpu(array):
         return group_sizes
@@ -353,7 +381,8 @@ def tgmm(
     """Transposed grouped matrix product: for each group, its columns of `lhs` times its rows of `rhs`.
 
     Args:
-        lhs: `dtype[k, m]`, float16, bfloat16, float32 (or float64), columns sorted by group.
+        lhs: `dtype[k, m]`, float16, bfloat16, float32, float64, float8_e4m3fn or float8_e5m2, columns sorted by
+            group.
         rhs: `dtype[m, n]`, rows sorted by group; its dtype may differ from that of `lhs`.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. Traced
             sizes are checked at run time, only with `palladio.enable_debug_checks`.
@@ -387,7 +416,7 @@ def tgmm(
         return kept(group_sizes_of(group_sizes, rhs.shape[0]), _ZERO, lhs, rhs, out)
     further = {"group_offset": group_offset, "existing_out": existing_out, "interpret": interpret, "out": out}
     if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
-        sizes = _sizes_beside(group_sizes, lhs, rhs.shape[0])
+        sizes = _sizes_on_device_of(group_sizes, lhs, rhs.shape[0])
         return hopper.tgmm(lhs, rhs, sizes, preferred_element_type, num_actual_groups=num_actual_groups, **further)
     k, m = require_array(lhs, "lhs", 2, "[k, m]")
     rows, n = require_array(rhs, "rhs", 2, "[m, n]")

@@ -17,11 +17,13 @@ from palladio.library.checks import (
     LEAST_STAGED_ROWS,
     LookUp,
     Tile,
+    arrays_of,
     call_key,
     described,
     fail,
     in_parts,
     kept_calls,
+    memory_of,
     require_array,
     require_interpret,
     result_dtype,
@@ -29,6 +31,7 @@ from palladio.library.checks import (
     rows_for,
     stored,
     sum_dtype,
+    tensor_of,
     tile_for,
     zeros,
 )
@@ -72,6 +75,10 @@ def matmul(
     done = kept_call(("matmul", preferred_element_type, None, False, True), interpret, (x, y), out)
     if done is not None:
         return done
+    arrays = arrays_of(x, y) if preferred_element_type is None and _KEPT.usable else None
+    if arrays is not None:
+        found = matmul(*arrays, tiling=tiling, interpret=interpret, out=memory_of(out))
+        return tensor_of(found) if out is None else out
     key = call_key(x, y, (), preferred_element_type, tiling, filled=True)
     kept = _KEPT.find(key, interpret)
     if kept is not None:

@@ -21,6 +21,7 @@ from palladio.library.checks import (
     require_number,
     reshaped,
     stored,
+    wide_dtype,
     zeros,
 )
 from palladio.library.namesakes import FLOATS, on_hopper
@@ -30,7 +31,7 @@ _KEPT = kept_calls()
 
 
 def _rms_norm_kernel(x_ref: Any, weight_ref: Any, out_ref: Any, *, epsilon: float) -> None:
-    wide = jnp.promote_types(jnp.float32, x_ref.dtype)
+    wide = wide_dtype(x_ref.dtype)
     x = x_ref[...].astype(wide)
     mean = jnp.sum(x * x, axis=-1, keepdims=True) / x.shape[-1]
     out_ref[...] = (x * lax.rsqrt(mean + epsilon) * weight_ref[...].astype(wide)[None, :]).astype(out_ref.dtype)

@@ -19,6 +19,7 @@ from palladio.library.checks import (
     require_interpret,
     reshaped,
     stored,
+    wide_dtype,
     zeros,
 )
 from palladio.library.namesakes import FLOATS, on_hopper
@@ -26,7 +27,7 @@ from palladio.library.row_blocks import rows_of_block, staged
 
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
-    x = x_ref[...].astype(jnp.promote_types(jnp.float32, x_ref.dtype))
+    x = x_ref[...].astype(wide_dtype(x_ref.dtype))
     shifted = jnp.exp(x - jnp.max(x, axis=-1, keepdims=True))
     # One division for each row. The sum is at least 1, so that its reciprocal does not overflow.
     out_ref[...] = (shifted * (1 / jnp.sum(shifted, axis=-1, keepdims=True))).astype(out_ref.dtype)

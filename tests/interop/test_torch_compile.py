@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import palladio as pl
 from palladio.interop.torch import attention, experts, gmm, moe_mlp, op
@@ -147,6 +148,23 @@ def test_gradients_of_the_expert_layer_compile_whole() -> None:
     given = (tokens, weights, up, down)
     found, expected = (torch.autograd.grad(each(tokens, ids, weights), given) for each in (compiled, run))
     torch.testing.assert_close(found, expected)
+
+
+def test_a_graph_compiled_for_a_gpu_has_the_layer() -> None:
+    names: set[str] = set()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        names.update(str(node.target) for node in graph.graph.nodes if "palladio" in str(node.target))
+        return graph
+
+    run = torch.compile(moe_mlp, fullgraph=True, backend=backend)
+    with FakeTensorMode(), torch.no_grad():  # autograd aborts for tensors of a GPU where PyTorch has no CUDA
+        shapes = (16, 32), (4, 32, 64), (4, 32, 32)
+        tokens, up, down = (torch.empty(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes)
+        ids = torch.empty(16, 2, dtype=torch.int64, device="cuda")
+        out = run(tokens, ids, torch.empty(16, 2, device="cuda"), up, down)
+        assert out.shape == tokens.shape and out.is_cuda
+    assert names == {"palladio.moe_mlp.default"}
 
 
 def test_a_negative_expert_adds_nothing_as_one_past_the_last() -> None:

@@ -10,8 +10,9 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import palladio as pl
 from palladio.interop.torch import attention, gmm, matmul, moe_mlp, softmax, tgmm
-from tests.interop.torch_cases import DTYPES, FUNCTIONS, case, each, leaves, sized
+from tests.interop.torch_cases import DTYPES, FLOATS_OF_8_BITS, FUNCTIONS, case, each, leaves, sized
 
 
 @each
@@ -22,7 +23,7 @@ def test_its_gradient_and_the_gradient_of_that(name: str) -> None:
 
 
 @each
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES + FLOATS_OF_8_BITS, ids=str)
 def test_tensors_without_data_have_results_without_data(name: str, dtype: Any) -> None:
     given = sized(name, 9, dtype)
     expected = FUNCTIONS[name](*given)
@@ -207,9 +208,46 @@ def operator_arguments(name: str, dtype: Any) -> tuple[Any, ...]:
     return *tensors, *options[name]
 
 
+OPERATORS = [*FUNCTIONS, "moe_mlp_with_inputs", "moe_mlp_gradients"]
+GENERAL = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", [*FUNCTIONS, "moe_mlp_with_inputs", "moe_mlp_gradients"])
+@pytest.mark.parametrize("name", OPERATORS)
 def test_the_operator_passes_pytorchs_own_check(name: str, dtype: Any) -> None:
     found = torch.library.opcheck(getattr(torch.ops.palladio, name).default, operator_arguments(name, dtype))
-    assert set(found) == {"test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"}
+    assert set(found) == {"test_schema", *GENERAL}
     assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("dtype", FLOATS_OF_8_BITS, ids=str)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_operator_of_floats_of_8_bits_passes_what_pytorch_can_check(name: str, dtype: Any) -> None:
+    # PyTorch neither compares nor sums these dtypes: no check of the schema's aliases, and none with gradients.
+    operator = getattr(torch.ops.palladio, name).default
+    found = torch.library.opcheck(operator, operator_arguments(name, dtype), test_utils=GENERAL)
+    assert set(found.values()) == {"SUCCESS"}
+
+
+# The layer of experts rounds to its dtype between its products too.
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "moe_mlp"])
+@pytest.mark.parametrize(("dtype", "rtol"), [*zip(FLOATS_OF_8_BITS, (0.13, 0.25), strict=True)], ids=str)
+def test_functions_of_floats_of_8_bits_have_gradients_and_tangents(name: str, dtype: Any, rtol: float) -> None:
+    integers, *given = sized(name, 9, dtype)
+    exact = [each.float() for each in given]
+    factors = torch.linspace(-1, 1, FUNCTIONS[name](integers, *exact).shape[-1])
+    narrow, wide = leaves(given), leaves(exact)
+    for own in (narrow, wide):
+        (FUNCTIONS[name](integers, *own).float() * factors).sum().backward()
+    found = [(one.grad, other.grad) for one, other in zip(narrow, wide, strict=True)]
+    function = case(name, dtype)[0]
+    found.append(tuple(torch.func.jvp(function, own, own)[1] for own in (tuple(given), tuple(exact))))
+    for one, other in found:
+        assert one.dtype == dtype
+        torch.testing.assert_close(one.float(), other, rtol=rtol, atol=0.05)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_take_no_integers_as_floats(name: str) -> None:
+    with pytest.raises(pl.PalladioTypeError, match="floats are needed"):
+        getattr(torch.ops.palladio, name).default(*operator_arguments(name, torch.int8))

@@ -11,6 +11,7 @@ import torch
 from palladio.interop.torch import attention, gmm, matmul, moe_mlp, softmax, tgmm
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOATS_OF_8_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 import palladio as pl
 from palladio.call import ahead
 from palladio.call.staged import CALLS as STAGED_CALLS
+from palladio.cpu import chain
 from palladio.library import attention, checks, gmm, grouped_matmul, matmul, rms_norm, softmax, tgmm
 from palladio.library.checks import STAGED_BYTES, row_parts, rows_together, staged_rows
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
@@ -251,6 +254,26 @@ def test_tensors_are_computed_in_parts_too(monkeypatch):
     assert_close(gmm(x.bfloat16(), rhs.bfloat16(), split(85)).float().numpy(), expected, 1e-2)
 
 
+@pytest.mark.parametrize("name", ["gmm", "matmul"])
+def test_parts_written_to_tensors_of_the_caller_share_kernels(name, monkeypatch):
+    rhs = torch.from_numpy(RHS)
+    calls = {
+        "gmm": lambda x, **more: gmm(x, rhs, torch.from_numpy(split(len(x))), **more),
+        "matmul": lambda x, **more: matmul(x, rhs[0], **more),
+    }
+    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    calls[name](torch.from_numpy(normal(0, 127, K)))
+    before = prepared()
+    for m in (85, 86, 87):
+        x, out = torch.from_numpy(normal(m, m, K)), torch.empty(m, N)
+        assert calls[name](x, out=out) is out
+        assert prepared() == before
+        assert torch.equal(out, calls[name](x))
+    gradient = torch.empty(85, N, requires_grad=True)  # NumPy has no view of it
+    with pytest.raises(pl.PalladioTypeError, match="the gradient of the tensor would be lost"):
+        calls[name](torch.from_numpy(normal(0, 85, K)), out=gradient)
+
+
 @pytest.mark.parametrize("shift", [0, 64, 70])
 def test_an_array_for_the_result_never_overlaps_the_rows_of_a_later_part(shift, monkeypatch):
     monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
@@ -346,6 +369,20 @@ def test_tensors_give_tensors():
         assert_close(out.float().numpy(), gmm_reference(lhs.numpy(), RHS, split(20)), 1e-2)
 
 
+def test_tensors_in_host_memory_use_the_calls_kept_for_arrays(monkeypatch):
+    lhs, rhs = (np.random.default_rng(0).standard_normal(shape, np.float32) for shape in ((2, 8), (3, 8, 5)))
+    sizes = np.array([1, 0, 1], np.int32)
+    expected, dense = gmm(lhs, rhs, sizes), matmul(lhs, rhs[0])
+    monkeypatch.delitem(sys.modules, "torch.distributed.fsdp", raising=False)  # tensors go another way with it
+    monkeypatch.setattr(pl.KeptCalls, "keep", None)  # nothing is staged anew
+    x, y, counts = map(torch.from_numpy, (lhs, rhs, sizes))
+    out = torch.empty(2, 5)
+    assert gmm(x, y, counts, out=out) is out
+    for found, wanted in ((out, expected), (gmm(x, y, counts), expected), (matmul(x, y[0]), dense)):
+        assert isinstance(found, torch.Tensor)
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_a_transposed_product_is_kept_too():
     lhs, rhs = normal(0, K, 20), normal(1, 20, N)
     tgmm(lhs, rhs, split(20))
@@ -392,6 +429,16 @@ def test_one_compiled_product_in_tiles_of_the_caller_serves_any_number_of_rows(t
             x = normal(m, m, K)
             np.testing.assert_array_equal(gmm(x, RHS, split(m), tiling=tiling), gmm(x, RHS, split(m)))
         assert prepared() <= before + 2  # of the tiles that the library chooses
+
+
+def test_the_work_of_a_sum_over_rows_is_their_number_whether_or_not_these_are_all(monkeypatch):
+    weights, run = [], chain.run
+    monkeypatch.setattr(chain, "run", lambda *args, weight=1: weights.append(weight) or run(*args, weight=weight))
+    with pl.executor("cpu"):
+        for m in (20, 1023, 1024):  # it is staged for 1024 rows and 8 groups
+            x, y, sizes = normal(0, m, K).T, normal(1, m, N), np.array([m - 9, 0, 4, 1, 1, 1, 1, 1], np.int32)
+            assert_close(tgmm(x, y, sizes), tgmm_reference(x, y, sizes))
+    assert [*dict.fromkeys(weights)] == [20, 1023, 1024]
 
 
 def test_one_compiled_product_serves_any_number_of_groups():

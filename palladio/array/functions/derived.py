@@ -233,7 +233,7 @@ def median(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
         ordered = cast(ordered, dtypes.FLOAT32)  # two integers may have no sum
     extent = array_type(ordered).shape[-1]
     if extent == 0:
-        raise PalladioValueError("no elements have no median", got=str(array_type(a)))
+        raise PalladioValueError("an empty array has no median", got=str(array_type(a)))
     low, high = getitem(ordered, (..., (extent - 1) // 2)), getitem(ordered, (..., extent // 2))
     middle = low if extent % 2 else divide(add(low, high), 2)
     last = getitem(ordered, (..., -1))  # NaN is sorted after everything

@@ -437,7 +437,9 @@ def _nan_extremum(op: Op, identity: Any, a: ArrayLike, axis: Axes, keepdims: boo
     a = as_array(a)
     array = array_type(a)
     if math.prod(array.shape[each] for each in normalize_axes(axis, array.ndim)) == 0:
-        raise PalladioValueError("nothing has neither a greatest nor a least element", argument="a", got=str(array))
+        raise PalladioValueError(
+            "an empty array has neither a greatest nor a least element", argument="a", got=str(array)
+        )
     missing = compare.isnan(a)
     found = reduced(op, compare.where(missing, constant(identity(array.dtype), a), a), axis, keepdims)
     if not dtypes.is_float(array.dtype):

@@ -2,9 +2,10 @@
 
     from palladio.interop.torch import gmm
 
-Tensors are in host memory. Each function calls a `torch.library` operator, e.g. `torch.ops.palladio.gmm`, whose
-derivatives are operators too, so they can be differentiated to any order. `moe_mlp` is the expert layer
-of a mixture of experts, `ExpertParallel` spreads one over many processes. `op` makes an operator of any kernel call.
+Tensors are in host memory or on a Hopper GPU. Each function calls a `torch.library` operator, e.g.
+`torch.ops.palladio.gmm`, whose derivatives are operators too, so they can be differentiated to any order. `moe_mlp` is
+the expert layer of a mixture of experts, `ExpertParallel` spreads one over many processes. `op` makes an operator of
+any kernel call.
 """
 
 from typing import TYPE_CHECKING, Any

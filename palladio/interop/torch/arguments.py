@@ -25,7 +25,7 @@ def index_tensor(value: Any, argument: str) -> Tensor:
         ) from None
 
 
-def index_beside(value: Any, argument: str, operand: Tensor) -> Tensor:
+def index_like(value: Any, argument: str, operand: Tensor) -> Tensor:
     """Sizes or an offset for an operand: as a distributed tensor, the same on each rank, where the operand is one.
 
     PyTorch counts in int64; kernels on a GPU take int32.

@@ -24,10 +24,17 @@ def keep(ctx: Any, *tensors: torch.Tensor | None) -> None:
     ctx.save_for_forward(*tensors)
 
 
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in float32, or float64 if it is of that: PyTorch does not calculate with floats of 8 bits."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
 def total(*terms: torch.Tensor | None) -> torch.Tensor | None:
     """The sum of tangents; None is zero."""
     given = [each for each in terms if each is not None]
-    return functools.reduce(torch.add, given) if given else None
+    if len(given) < 2:
+        return given[0] if given else None
+    return functools.reduce(torch.add, map(widened, given)).to(given[0].dtype)
 
 
 def is_transformed() -> bool:
@@ -48,7 +55,7 @@ def is_plain(args: Any) -> bool:
     return all(type(each) in _PLAIN and (each.is_cpu or each.is_cuda) for each in tensors)
 
 
-def nothing_watches(args: Any) -> bool:
+def is_unobserved(args: Any) -> bool:
     """True if a call is of plain tensors in memory, without a gradient to record or a mode that sees operators."""
     return is_plain(args) and not is_recording(args)
 

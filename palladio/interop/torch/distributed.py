@@ -119,28 +119,28 @@ class _Route:
 
     Fields:
         found: the destination of the rows of the exchange in flight, in either direction.
-        under_way: that exchange.
+        pending: that exchange.
     """
 
     received: list[int]
     sent: list[int]
     group: Any
     found: Any = None
-    under_way: Any = None
+    pending: Any = None
 
     def begin(self, rows: Tensor, received: list[int], sent: list[int]) -> Tensor:
         """Begin an exchange; returns the tensor that will hold the rows."""
         found = rows.new_empty(sum(received), *rows.shape[1:])
         rows = rows.contiguous()
-        self.under_way = torch.distributed.all_to_all_single(found, rows, received, sent, self.group, async_op=True)
+        self.pending = torch.distributed.all_to_all_single(found, rows, received, sent, self.group, async_op=True)
         self.found = found
         return found
 
     def end(self) -> Tensor:
         """Wait for the exchange in flight; returns the received rows."""
-        self.under_way.wait()
+        self.pending.wait()
         found: Tensor = self.found
-        self.under_way = self.found = None
+        self.pending = self.found = None
         return found
 
 

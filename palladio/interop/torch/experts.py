@@ -14,9 +14,11 @@ from palladio.interop.torch.arguments import require_tensors
 from palladio.interop.torch.composed_experts import ACTIVATIONS, Activation, composed
 from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed
 from palladio.library.checks import unknown_activation
-from palladio.library.namesakes import on_hopper
+from palladio.library.namesakes import EXECUTORS, on_hopper
 
 Tensor = torch.Tensor
+
+_HALVES = torch.float16, torch.bfloat16
 
 
 def _is_in_kernels(arrays: Sequence[Tensor | None]) -> bool:
@@ -33,12 +35,15 @@ def _is_in_kernels(arrays: Sequence[Tensor | None]) -> bool:
 def _is_on_hopper(arrays: Sequence[Tensor | None], interpret: Any) -> bool:
     """True if the library's layer for Hopper computes this, and its gradient if one is recorded."""
     tensors = [each for each in arrays if each is not None]
-    if is_transformed() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return False
-    if not all(each.is_cuda for each in tensors) or torch.is_autocast_enabled("cuda"):
+    if is_transformed() or not all(each.is_cuda for each in tensors) or torch.is_autocast_enabled("cuda"):
         return False
     tokens, _, _, up, down, *_ = tensors
-    return on_hopper(interpret, (tokens, up, down)) is not None
+    if torch.compiler.is_compiling():
+        # PyTorch traces this: it decides as `on_hopper` does, by properties of tensors alone.
+        of_halves = tokens.dtype in _HALVES and tokens.dtype == up.dtype == down.dtype
+        empty = any(size == 0 for each in (tokens, up, down) for size in each.shape)
+        return of_halves and not empty and executor_name(interpret) in ("", *EXECUTORS)
+    return not torch._C._len_torch_dispatch_stack() and on_hopper(interpret, (tokens, up, down)) is not None
 
 
 def _in_kernels(*args: Any) -> Tensor:
@@ -70,7 +75,7 @@ def moe_mlp(
     Where the activation has a name, it is `palladio.library.moe_mlp` with the gradients of `moe_mlp_vjp`, which permute
     no tokens in memory. It is `gmm` with PyTorch's own functions around it for an activation or `after` that are
     functions, inside `torch.func` and autocast, for gradients in float64, which are the same bits on any number of
-    processes, for gradients of gradients, and in a graph compiled for a GPU.
+    processes, and for gradients of gradients.
 
     Args:
         tokens: `dtype[t, h]`.

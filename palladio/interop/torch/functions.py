@@ -14,7 +14,7 @@ from palladio.interop.extras import executor_name, tiles
 from palladio.interop.torch import operators
 from palladio.interop.torch.arguments import (
     dtype_of,
-    index_beside,
+    index_like,
     require_tensors,
     under_autocast,
 )
@@ -65,8 +65,8 @@ def gmm(
             operators.gmm,
             x,
             w,
-            index_beside(group_sizes, "group_sizes", lhs),
-            None if group_offset is None else index_beside(group_offset, "group_offset", lhs),
+            index_like(group_sizes, "group_sizes", lhs),
+            None if group_offset is None else index_like(group_offset, "group_offset", lhs),
             existing_out,
             dtype_of(preferred_element_type),
             _grouped_tiles(tiling, lhs, rhs, transpose_rhs),
@@ -119,8 +119,8 @@ def tgmm(
     def call() -> Any:
         require_tensors(lhs=lhs, rhs=rhs)
         x, y = under_autocast(lhs, rhs)
-        sizes = index_beside(group_sizes, "group_sizes", lhs)
-        offset = None if group_offset is None else index_beside(group_offset, "group_offset", lhs)
+        sizes = index_like(group_sizes, "group_sizes", lhs)
+        offset = None if group_offset is None else index_like(group_offset, "group_offset", lhs)
         groups = num_actual_groups
         if groups is None:
             groups = sizes.shape[0] - (0 if offset is None else int(offset))

@@ -15,7 +15,7 @@ import torch
 
 from palladio import library
 from palladio.interop.extras import executor_named
-from palladio.interop.torch.derivatives import keep, total
+from palladio.interop.torch.derivatives import keep, total, widened
 from palladio.interop.torch.registration import apply, operator
 from palladio.library.checks import Tile
 from palladio.library.namesakes import on_hopper
@@ -260,8 +260,9 @@ def _(x: Tensor, block_rows: int | None, interpret: str) -> Tensor:
 
 
 def _softmax_derivative(shares: Tensor, x: Tensor) -> Tensor:
-    """The derivative for a gradient or a tangent `x`: it is symmetric."""
-    return shares * (x - (x * shares).sum(dim=-1, keepdim=True))
+    """The derivative for a gradient or a tangent `x`, in the dtype of `shares`: it is symmetric."""
+    wide, wide_x = widened(shares), widened(x)
+    return (wide * (wide_x - (wide_x * wide).sum(dim=-1, keepdim=True))).to(shares.dtype)
 
 
 def _softmax_backward(ctx: Any, grad: Tensor) -> Any:
@@ -330,8 +331,7 @@ def _attention_weights(ctx: Any, saved: Any) -> tuple[Tensor, Tensor, Tensor, fl
     """Queries, keys and values in float32 or wider, the scale, and the weights `[..., m, n]`."""
     q, k, v = saved
     scale = q.shape[-1] ** -0.5 if ctx.scale is None else ctx.scale
-    wide = torch.promote_types(q.dtype, torch.float32)
-    wq, wk, wv = (each.to(wide) for each in (q, k, v))
+    wq, wk, wv = map(widened, saved)
     scores = wq @ wk.mT * scale
     if ctx.causal:
         scores = scores + torch.full_like(scores, -torch.inf).triu(1)

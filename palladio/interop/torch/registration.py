@@ -17,7 +17,14 @@ from typing import Any
 import torch
 
 from palladio.base.errors import PalladioNotImplementedError
-from palladio.interop.torch.derivatives import is_recording, is_transformed, nothing_watches, one_at_a_time, primal
+from palladio.interop.torch.derivatives import (
+    is_plain,
+    is_recording,
+    is_transformed,
+    is_unobserved,
+    one_at_a_time,
+    primal,
+)
 
 Tensor = torch.Tensor
 
@@ -95,6 +102,8 @@ class Operator:
         tensors = args[0] if self.of_list else args
         if is_transformed() or is_recording(tensors):
             out = (self._derivatives or _Derivatives(self, *_refusing(self.name))).applied(*tensors, keys)
+        elif is_plain(tensors):
+            out = self.run(*args)  # it is what the dispatcher would find, in a quarter of the time
         else:
             out = self.below(keys, tensors)
         return list(out) if self._to_list else out
@@ -123,7 +132,7 @@ def apply(operator: Operator, *args: Any) -> Any:
     """
     if torch.compiler.is_compiling():
         return operator(*args)
-    if not is_transformed() and nothing_watches(args[0] if operator.of_list else args):
+    if not is_transformed() and is_unobserved(args[0] if operator.of_list else args):
         return operator.run(*args)
     if "torch.distributed.tensor" in sys.modules:
         __import__("palladio.interop.torch.sharding")  # registers the operators for distributed tensors, once
