@@ -32,8 +32,8 @@ docs: $(VENV)/.installed-docs ## build the site in build/site, and try it in a b
 	$(PY) -m mkdocs build --quiet
 	$(PY) -m pytest -q tests/site/browser.py tests/site/timeline_page.py $(ARGS)
 
-package: $(VENV)/.installed-package ## build the wheel and the sdist, and run them from empty environments
-	$(PY) -m tools.package $(PYTHONS)
+package: $(VENV)/.installed-package ## build the wheel and the sdist; try them, and each extra, in empty environments
+	$(PY) -m tools.package $(ARGS) $(PYTHONS)
 
 # No docstrings and no asserts, a foreign locale (ASCII where it is not installed), another order of sets, a cache folder
 # that cannot be written to, one thread. pytest warns that asserts outside of tests are gone, which is the point.
@@ -56,8 +56,8 @@ bench-gpu: $(VENV)/.installed-test ## on a Hopper card: the benchmarks beside Py
 	$(PY) -m benchmarks.gpu bench $(ARGS)
 
 cubins: $(VENV)/.installed-test ## compile the kernel of every conformance row by NVRTC, and time the library's; no GPU is needed
-	$(PY) -m tools.compile_times
 	$(PY) -m pytest -n auto -q tests/hopper/every_cubin.py $(ARGS)
+	$(PY) -m tools.compile_times
 
 mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says
 	$(PY) -m tools.mutants $(ARGS)

@@ -52,7 +52,7 @@ def calls(found: Any) -> dict[str, Callable[[], Any]]:
     addresses = x.data_ptr(), y.data_ptr(), out.data_ptr()
     kernel.launch(2, addresses)
     return {
-        "the stand-in, and the machine code before it": lambda: kernel._direct[0](2, addresses),
+        "the stand-in, and the machine code before it": lambda: kernel._direct.launch(2, addresses),
         "a kept call": lambda: kept(x, y),
         "a kept call with out=": lambda: kept(x, y, out=out),
         "library.matmul": lambda: matmul(x, y),

@@ -8,20 +8,26 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import results
+from benchmarks.gpu import children, results
 from benchmarks.gpu.children import Part, say
 
-POINT_S, CASE_S = 60.0, 75.0
-"""Time limits of one point and one case, in seconds."""
+POINT_S, ROW_S, CASE_S = 45.0, 30.0, 75.0
+"""Time limits of one point, one conformance row and one case, in seconds."""
 TEST_S, BENCH_S = 480.0, 500.0
 """Seconds after which no new part starts."""
 WORKERS = 8
+CRASHES = 5
+"""Processes in a row that end before their first conformance row is done, after which no further one starts."""
+NO_TIME = "no time was left"
 _LOST = "ended with status 3"
 """The message of a process that has lost its CUDA context."""
 NO_CARD = """
@@ -95,54 +101,99 @@ def _begun(options: argparse.Namespace) -> results.Results | None:
     return results.Results(options.output, facts)
 
 
-def _finished(found: results.Results, begun: float, right: bool) -> int:
+def _run(options: argparse.Namespace, parts: Callable[[argparse.Namespace, results.Results, float], bool]) -> int:
+    """Run the parts of a command; returns the exit status. An interrupted run keeps its results and kills its parts."""
     from benchmarks.gpu import card
-
-    found.note(seconds=round(time.monotonic() - begun, 1), clocks_after=card.clocks())
-    print(f"\nwritten to {found.path}")
-    return 0 if right else 1
-
-
-def _test(options: argparse.Namespace) -> int:
-    from benchmarks.gpu.points import POINTS
 
     begun = time.monotonic()
     found = _begun(options)
     if found is None:
         return 2
-    right = True
+    right, ended = False, "interrupted"
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
+    try:
+        with children.killed_at_end():
+            right = parts(options, found, begun)
+            ended = "complete"
+    except KeyboardInterrupt:
+        print("\ninterrupted")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        found.note(seconds=round(time.monotonic() - begun, 1), ended=ended, clocks_after=card.clocks())
+    print(f"\nwritten to {found.path}")
+    return 0 if right else 1
+
+
+def _test(options: argparse.Namespace) -> int:
+    return _run(options, _test_parts)
+
+
+def _test_parts(options: argparse.Namespace, found: results.Results, begun: float) -> bool:
+    """The points, one after the other, then the conformance suite; returns True if everything is right."""
+    from benchmarks.gpu.points import POINTS
+
+    right, end = True, begun + TEST_S
     for name in options.only or POINTS:
-        part = Part(["point", name], POINT_S)
-        said = list(part.records()) or [{"point": name, "right": False, "text": part.ended or "said nothing"}]
-        found.add("points", said[0])
-        print(results.point_line(said[0]), flush=True)
-        right &= said[0]["right"]
-    rows = _conformance(options, begun + TEST_S)
-    for record in rows:
-        found.add("rows", record)
+        said = _only_record(["point", name], min(POINT_S, end - time.monotonic()))
+        record = {"point": name, "right": False, "text": said} if isinstance(said, str) else said
+        found.add("points", record)
+        print(results.point_line(record), flush=True)
+        right &= record["right"]
+    rows = _conformance(options, found, end)
     print("\n".join(["", "conformance", *results.row_lines(rows)]))
-    right &= all(record["outcome"] in ("right", "refused") and not record["text"] for record in rows)
-    return _finished(found, begun, right)
+    return right and all(record["outcome"] in ("right", "refused") and not record["text"] for record in rows)
 
 
-def _conformance(options: argparse.Namespace, end: float) -> list[dict[str, Any]]:
-    """The rows of the conformance suite, in several processes; one whose context is lost is replaced by another."""
-    of = options.workers
-    parts = {number: Part(_share(number, of, 0, options.rows), end - time.monotonic()) for number in range(of)}
-    done = dict.fromkeys(parts, 0)
-    found: list[dict[str, Any]] = []
-    while parts:
-        number, part = parts.popitem()
-        mine = list(part.records())
-        found += mine
-        done[number] += len(mine)
-        if part.ended is None:
-            continue
-        if mine and time.monotonic() < end and part.ended.startswith(_LOST):
-            parts[number] = Part(_share(number, of, done[number], options.rows), end - time.monotonic())
-        else:
-            found.append({"row": f"the rest of share {number}", "outcome": "error", "text": part.ended})
-    return found
+def _only_record(arguments: Sequence[str], limit_s: float) -> dict[str, Any] | str:
+    """The record of a part that says one, or the reason why there is none."""
+    if limit_s <= 0:
+        return NO_TIME
+    part = Part(arguments, limit_s)
+    said = list(part.records())
+    return said[0] if said else part.ended or "said nothing"
+
+
+def _conformance(options: argparse.Namespace, found: results.Results, end: float) -> list[dict[str, Any]]:
+    """The rows of the conformance suite, in several processes."""
+    rows: list[dict[str, Any]] = []
+    lock = threading.Lock()
+
+    def keep(record: dict[str, Any]) -> None:
+        with lock:
+            rows.append(record)
+            found.add("rows", record)
+
+    pool = ThreadPoolExecutor(options.workers)
+    try:
+        for share in [pool.submit(_run_share, number, options, end, keep) for number in range(options.workers)]:
+            share.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return rows
+
+
+def _run_share(number: int, options: argparse.Namespace, end: float, keep: Callable[[dict[str, Any]], None]) -> None:
+    """Run a share of the rows. A process that crashes, hangs or loses its context is replaced behind that row."""
+    from benchmarks.gpu.rows import name_of
+
+    done = crashes = 0
+    while crashes < CRASHES and end - time.monotonic() > 0:
+        try:
+            part = Part(_share(number, options.workers, done, options.rows), end - time.monotonic(), ROW_S)
+        except children.Interrupted:
+            return
+        before = done
+        for record in part.records():
+            keep(record)
+            done += 1
+        if part.ended is None or children.all_killed():
+            return
+        crashes = 0 if done > before else crashes + 1
+        if not (done > before and part.ended.startswith(_LOST)) and time.monotonic() < end:
+            keep({"row": name_of(number, options.workers, done), "outcome": "error", "text": part.ended})
+            done += 1
+    why = NO_TIME if crashes < CRASHES else f"{CRASHES} processes in a row ended at their first row"
+    keep({"row": f"the rest of share {number}", "outcome": "error", "text": why})
 
 
 def _share(number: int, of: int, skip: int, most: int | None) -> list[str]:
@@ -150,24 +201,22 @@ def _share(number: int, of: int, skip: int, most: int | None) -> list[str]:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from benchmarks.gpu import table
+    return _run(options, _bench_parts)
 
-    begun = time.monotonic()
-    found = _begun(options)
-    if found is None:
-        return 2
+
+def _bench_parts(options: argparse.Namespace, found: results.Results, begun: float) -> bool:
+    """The cases, one after the other; returns True if no aim is missed."""
+    from benchmarks.gpu import card, table
+
     right = True
     for name in options.only or table.names():
         left = begun + BENCH_S - time.monotonic()
-        if left <= 0:
-            said = {"case": name, "skipped": "no time was left"}
-        else:
-            part = Part(["case", name, "--scale", str(options.scale)], min(CASE_S, left))
-            said = next(iter(list(part.records())), {"case": name, "skipped": part.ended or "it said nothing"})
-        found.add("cases", said)
-        print(results.case_line(said), flush=True)
-        right &= (said.get("ratio") or 0.0) >= (said.get("aim") or 0.0)
-    return _finished(found, begun, right)
+        said = _only_record(["case", name, "--scale", str(options.scale)], min(CASE_S, left))
+        record = {"case": name, "skipped": said} if isinstance(said, str) else {**said, "clocks": card.clocks()}
+        found.add("cases", record)
+        print(results.case_line(record), flush=True)
+        right &= not isinstance(said, str) and results.meets_aims(record)
+    return right
 
 
 _COMMANDS = {"test": _test, "bench": _bench, "point": _point, "rows": _rows, "case": _case}

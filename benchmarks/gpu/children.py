@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import subprocess
@@ -10,9 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 MARK = "@@ "
+PAST = "ran past its time"
+KILL_S = 5.0
+"""Seconds to wait for a killed process; the driver may hold one up for as long as its kernel runs."""
 PYTHON: list[str] = [sys.executable, "-m", "benchmarks.gpu"]
 """The command that starts a part."""
 LAST_LINES = 12
@@ -29,17 +34,26 @@ class Part:
     Args:
         arguments: of `python -m benchmarks.gpu`.
         limit_s: seconds after which it is killed.
+        record_s: seconds without a record after which it is killed.
+
+    Raises:
+        Interrupted: all parts have been killed.
     """
 
-    def __init__(self, arguments: Sequence[str], limit_s: float) -> None:
+    def __init__(self, arguments: Sequence[str], limit_s: float, record_s: float = math.inf) -> None:
         self._end = time.monotonic() + limit_s
+        self._record_s = record_s
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._other: list[str] = []
         self.ended: str | None = None
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self._process = subprocess.Popen(
-            [*PYTHON, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-        )
+        with _STARTING:
+            if _STOPPED.is_set():
+                raise Interrupted
+            self._process = subprocess.Popen(
+                [*PYTHON, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            )
+            _RUNNING.add(self)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -51,21 +65,58 @@ class Part:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The records of the part, as they arrive. If it fails, `ended` is the reason afterwards."""
+        end = min(self._end, time.monotonic() + self._record_s)
         while True:
             try:
-                line = self._lines.get(timeout=max(0.0, self._end - time.monotonic()))
+                line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
-                self._process.kill()
-                self._process.wait()
-                self._reader.join()
-                self.ended = "ran past its time"
+                self.kill()
+                self.ended = PAST
                 return
             if line is None:
                 break
             if line.startswith(MARK):
                 yield json.loads(line.removeprefix(MARK))
+                end = min(self._end, time.monotonic() + self._record_s)
             else:
                 self._other = [*self._other, line.rstrip()][-LAST_LINES:]
         status = self._process.wait()
+        _RUNNING.discard(self)
         if status:
             self.ended = f"ended with status {status}: " + " | ".join(self._other)
+
+    def kill(self) -> None:
+        """Kill the process. One that does not end soon is left to the system."""
+        self._process.kill()
+        try:
+            self._process.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            print(f"process {self._process.pid} does not end", flush=True)
+        _RUNNING.discard(self)
+
+
+class Interrupted(Exception):
+    """The run has been interrupted: no part is started any more."""
+
+
+_RUNNING: set[Part] = set()
+_STARTING = threading.Lock()
+_STOPPED = threading.Event()
+
+
+def all_killed() -> bool:
+    """True if the run has ended: what its parts said last is of no interest."""
+    return _STOPPED.is_set()
+
+
+@contextmanager
+def killed_at_end() -> Iterator[None]:
+    """A block whose parts are killed when it ends, and that starts none from then on, in any thread."""
+    _STOPPED.clear()
+    try:
+        yield
+    finally:
+        with _STARTING:
+            _STOPPED.set()
+        for part in [*_RUNNING]:
+            part.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,20 @@ class Results:
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
         self.path = path
         self.data: dict[str, Any] = {"facts": facts}
+        self._lock = threading.Lock()
         self._write()
 
     def add(self, section: str, record: dict[str, Any]) -> None:
         """Add a record."""
-        self.data.setdefault(section, []).append(record)
-        self._write()
+        with self._lock:
+            self.data.setdefault(section, []).append(record)
+            self._write()
 
     def note(self, **values: Any) -> None:
         """Add a fact."""
-        self.data["facts"].update(values)
-        self._write()
+        with self._lock:
+            self.data["facts"].update(values)
+            self._write()
 
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,6 +51,14 @@ def row_lines(records: list[dict[str, Any]]) -> list[str]:
     lines = [", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no rows"]
     wanted = [record for record in records if record["outcome"] in ("wrong", "error") or record["text"]]
     return lines + [f"  {record['row']}: {record['outcome']} {record['text']}" for record in wanted]
+
+
+def meets_aims(record: dict[str, Any]) -> bool:
+    """True unless a measured case is slower than its aims: the ratio to its peer, and TFLOP/s."""
+    if record.get("ratio") is not None and record["ratio"] < record["aim"]:
+        return False
+    least = record.get("least_tflops")
+    return not least or record["tflops"].get("Palladio", 0.0) >= least
 
 
 def case_line(record: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.gpu.children import say
-from palladio.base.errors import InternalError, PalladioError
 from palladio.hopper.launch.driver import CardError
 from palladio.types import dtypes
 from tests.conformance import arrays, concurrent, elementwise, grids, memory
@@ -32,11 +31,21 @@ def share(number: int, of: int) -> list[tuple[Row, np.dtype]]:
     return all_rows()[number::of]
 
 
+def name_of(number: int, of: int, position: int) -> str:
+    """The name of a row of a share."""
+    rows = share(number, of)
+    return _name(*rows[position]) if position < len(rows) else f"after the last of share {number}"
+
+
+def _name(row: Row, dtype: np.dtype) -> str:
+    return f"{row.title}-{dtypes.short_name(dtype)}"
+
+
 def run(number: int, of: int, skip: int, most: int | None = None) -> int:
     """Run a share of the rows without the first `skip`, and report each outcome; returns the exit status."""
     for row, dtype in share(number, of)[skip:most]:
         outcome, text, lost = _outcome(row, dtype)
-        say(row=f"{row.title}-{dtypes.short_name(dtype)}", outcome=outcome, text=text)
+        say(row=_name(row, dtype), outcome=outcome, text=text)
         if lost:
             return LOST
     return 0
@@ -52,8 +61,8 @@ def _outcome(row: Row, dtype: np.dtype) -> tuple[str, str, bool]:
         return "refused", "" if known else f"not listed: {str(reason).splitlines()[0]}", False
     except CardError as error:
         return "error", str(error).splitlines()[0], True
-    except (PalladioError, InternalError) as error:
-        return "error", str(error).splitlines()[0], False
+    except Exception as error:  # any failure is the outcome of the row
+        return "error", f"{type(error).__name__}: {error}".splitlines()[0], False
     faults = list(_faults(results, case))
     return ("wrong", faults[0], False) if faults else ("right", "", False)
 

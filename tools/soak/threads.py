@@ -60,7 +60,7 @@ def refused(whether: bool) -> Iterator[None]:
             raise RuntimeError("can't start new thread")
         return start(*arguments)
 
-    workers._begin_anew()  # the workers of the old pool wait forever
+    workers._reset_pool()  # the workers of the old pool wait forever
     _thread.start_new_thread = limited
     try:
         yield
