@@ -70,7 +70,7 @@ class Array(np.ndarray, metaclass=_Kind):
         inputs = tuple(plain(each) for each in inputs)
         function = FUNCTIONS.get(ufunc.__name__) if method == "__call__" and not options else None
         if function is None:
-            return arrays(getattr(ufunc, method)(*inputs, **options))
+            return arrays(getattr(ufunc, method)(*inputs, **tree.map(plain, options)))
         return arrays(with_products(function, inputs, {}))
 
     def __getitem__(self, key: Any) -> Any:

@@ -9,21 +9,24 @@ import re
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioNotImplementedError, at_call
 from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.jit import jit as staged
+from palladio.call.jit import static_positions, traced_program
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.pallas_call import PallasCall
 from palladio.call.tpu.info import described
 from palladio.compat import tree
 from palladio.compat.arrays import Array, arrays, is_wide, narrow_dtype, plain, returning_arrays, set_wide, taken
+from palladio.ir.core import Program
+from palladio.ir.text import print_program
 from palladio.trace.debug import debug_print as print_values
 from palladio.trace.trace import current_trace, is_traced
 from palladio.types import types
@@ -68,7 +71,7 @@ def jit(
     """`palladio.jit`. Hints for JAX's compiler (`donate_argnums`, `inline`, …) have no effect.
 
     Raises:
-        PalladioNotImplementedError: shardings, which need several devices.
+        PalladioNotImplementedError: shardings over several devices.
     """
     if fun is None:
         return functools.partial(
@@ -81,7 +84,7 @@ def jit(
         )
     with at_call():
         for name, value in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
-            if value is not None:
+            if not _on_one_device(value):
                 raise PalladioNotImplementedError(
                     "a staged function runs on one device", argument=name, got=repr(value)
                 )
@@ -96,6 +99,12 @@ def jit(
     result.trace = result.lower = functools.partial(Lowered, function, result)  # type: ignore[attr-defined]
     result.eval_shape = returning_arrays(function.eval_shape)  # type: ignore[attr-defined]
     return result
+
+
+def _on_one_device(shardings: Any) -> bool:
+    """True if every sharding of a tree is one over a single device, or None."""
+    meshes = [getattr(leaf, "mesh", None) for leaf in tree.leaves(shardings) if leaf is not None]
+    return all(getattr(mesh, "size", 0) == 1 for mesh in meshes)
 
 
 class Lowered:
@@ -226,9 +235,10 @@ class DeviceArrayMesh(DeviceMesh):
 
 
 class _Current:
-    """The mesh of `jax.set_mesh`."""
+    """The mesh of `jax.set_mesh`, and that of `jax.sharding.use_abstract_mesh`."""
 
     mesh: DeviceMesh | None = None
+    abstract: AbstractMesh | None = None
 
 
 class set_mesh(contextlib.AbstractContextManager[Any]):
@@ -251,6 +261,8 @@ use_mesh = set_mesh
 def sharded(f: Callable[..., Any] | None = None, *, mesh: Any = None, **options: Any) -> Any:
     """`palladio.shard_map`, on the mesh of `set_mesh` and with the specs of `reshard` where none are given."""
     mesh = mesh if mesh is not None else _Current.mesh
+    if isinstance(mesh, AbstractMesh):
+        mesh = make_mesh(mesh.axis_sizes, mesh.axis_names)
     if f is None:
         return functools.partial(sharded, mesh=mesh, **options)
     known = {name: value for name, value in options.items() if name in ("in_specs", "out_specs", "interpret")}
@@ -380,16 +392,25 @@ class AbstractMesh:
         """The size of each axis by name."""
         return dict(zip(self.axis_names, self.axis_sizes, strict=True))
 
+    @property
+    def empty(self) -> bool:
+        """True for a mesh without axes."""
+        return not self.axis_names
+
 
 @contextlib.contextmanager
 def use_abstract_mesh(mesh: AbstractMesh) -> Iterator[AbstractMesh]:
-    """Nothing depends on it: kernels run on this computer."""
-    yield mesh
+    """Make a mesh that of `get_abstract_mesh`: a kernel may ask it for the device that it is written for."""
+    before, _Current.abstract = _Current.abstract, mesh
+    try:
+        yield mesh
+    finally:
+        _Current.abstract = before
 
 
-def get_abstract_mesh() -> SimpleNamespace:
-    """A mesh without devices."""
-    return SimpleNamespace(abstract_device=None, axis_names=(), empty=True, shape={})
+def get_abstract_mesh() -> AbstractMesh:
+    """The mesh of `use_abstract_mesh`; one without axes and device by default."""
+    return _Current.abstract or AbstractMesh((), ())
 
 
 def norm(x: Any, ord: int | None = None, axis: Any = None, keepdims: bool = False) -> Any:
@@ -437,9 +458,50 @@ def no_effect(*_: Any, **__: Any) -> None:
 effects_barrier = clear_caches = no_effect
 
 
+class _TracedFunction:
+    """A traced function, which prints as its program. JAX's equations and effects are not among its attributes."""
+
+    def __init__(self, program: Program, out_tree: Any) -> None:
+        self.program, self.out_tree = program, out_tree
+
+    def __repr__(self) -> str:
+        return print_program(self.program)
+
+
+@checked_call
+def make_jaxpr(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), *, return_shape: bool = False
+) -> Callable[..., Any]:
+    """A function that traces `fun` for arrays or `ShapeDtypeStruct`.
+
+    Args:
+        static_argnums: the positions of arguments that `fun` gets as they are.
+        return_shape: whether to return also the shapes and dtypes of the result, in its structure.
+    """
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(fun)
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        with at_call():
+            static = static_positions(fun, numbers)
+
+            @functools.wraps(fun)
+            def function(*traced: Any, **keywords: Any) -> Any:
+                rest = iter(traced)
+                return fun(*(arg if n in static else next(rest) for n, arg in enumerate(args)), **keywords)
+
+            given = tuple(arg for n, arg in enumerate(args) if n not in static)
+            program, out_tree = traced_program(function, *tree.map(taken, (given, kwargs)))
+        found = _TracedFunction(program, out_tree)
+        shapes = [ShapeDtypeStruct(each.shape, each.dtype) for each in program.output_types]
+        return (found, tree.unflatten(out_tree, shapes)) if return_shape else found
+
+    return trace
+
+
 def cuda_runtime_get_version() -> int:
-    """The release of CUDA that has all of Hopper, 12.9."""
-    return 12090
+    """CUDA 13.0: a release without the faults for which some kernels refuse an older one."""
+    return 13000
 
 
 def triton_dot(

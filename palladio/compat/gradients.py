@@ -24,12 +24,18 @@ from palladio.call.jit import jit as staged
 from palladio.call.vmap import vmap as over_slices
 from palladio.compat.arrays import narrow_dtype, returning_arrays
 from palladio.compat.derivatives import RULES, fitted
+from palladio.compat.kernels import as_function
 from palladio.ir.bind import bind
 from palladio.ir.core import Eqn, Var
 from palladio.ops.arrays.shape import reshape
+from palladio.ops.grid import grid_call
 from palladio.trace.functions import function_name
 from palladio.trace.trace import Trace, Traced, current_trace
 from palladio.types import dtypes
+
+
+class _NoDerivative(PalladioNotImplementedError, ValueError):
+    """An operation without a derivative. It is a `ValueError` too, which JAX raises for a kernel."""
 
 
 @dataclass
@@ -45,10 +51,15 @@ class _Call:
 
 @dataclass
 class _Tape:
-    """The equations to differentiate: those of a trace from `start` on, and the calls with custom rules."""
+    """The equations to differentiate: those of a trace from `start` on, and the calls with custom rules.
+
+    Fields:
+        kernels: whether a kernel without a rule has a derivative, that of the arrays it computes.
+    """
 
     trace: Trace
     start: int
+    kernels: bool = False
     calls: list[_Call] = field(default_factory=list)
     values: dict[Var, Any] = field(default_factory=dict)
 
@@ -81,11 +92,18 @@ def _recording(tape: _Tape | None) -> Iterator[None]:
 class custom_vjp:
     """A function with a custom gradient rule for `vjp`, `jvp` and `grad`. Plain calls compute the function."""
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (), **hints: Any) -> None:
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        nondiff_argnums: Sequence[int] = (),
+        nondiff_argnames: Sequence[str] = (),
+        **hints: Any,
+    ) -> None:
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.rules: tuple[Callable[..., Any], Callable[..., Any]] | None = None
-        self.nondiff_argnums = tuple(nondiff_argnums)
+        names = list(inspect.signature(fun).parameters) if nondiff_argnames else []
+        self.nondiff_argnums = tuple(sorted({*nondiff_argnums, *map(names.index, nondiff_argnames)}))
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any], **hints: Any) -> None:
         """Set the function that also returns residuals, and the one that takes them and the output's gradient."""
@@ -243,14 +261,21 @@ def _step_back(tape: _Tape, step: Any, gradients: dict[Var, Any], active: set[Va
         for leaf, gradient in zip(step.args, step.pull(given), strict=True):
             _add(gradients, tape.variable(leaf), gradient)
         return
+    if step.op is grid_call and tape.kernels and (function := as_function(step)) is not None:
+        values = [tape.value(atom) for atom in step.inputs]
+        given = [gradients[var] if var in gradients else jnp.zeros(var.type.shape, var.type.dtype) for var in outputs]
+        for atom, gradient in zip(step.inputs, _pulled(function, values)[2](given), strict=True):
+            _add(gradients, atom if isinstance(atom, Var) else None, gradient)
+        return
     rule = RULES.get(step.op.name)
     (out,) = step.outputs[:1]
     values = [tape.value(atom) for atom in step.inputs] if rule is not None else []
     found = rule(step, values, tape.value(out), gradients[out]) if rule is not None else None
     if found is None:
-        raise PalladioNotImplementedError(
+        raise _NoDerivative(
             f"Palladio does not differentiate {step.op.name}",
             hint="jax.custom_vjp gives a function, and the kernels that it calls, derivatives of their own",
+            jax="Linearization failed to produce known values for all output primals" if step.op is grid_call else None,
             location=step.location,
         )
     for atom, gradient in zip(step.inputs, found, strict=True):
@@ -259,13 +284,13 @@ def _step_back(tape: _Tape, step: Any, gradients: dict[Var, Any], active: set[Va
 
 
 def _pulled(
-    fun: Callable[..., Any], args: Sequence[Any], has_aux: bool = False
+    fun: Callable[..., Any], args: Sequence[Any], has_aux: bool = False, kernels: bool = False
 ) -> tuple[Any, Any, Callable[[Any], Any]]:
     """The result of a function of traced values, its auxiliary result, and the function of gradients."""
     leaves, structure = trees.flatten(tuple(args))
     fresh = [_renamed(leaf) for leaf in leaves]
     trace: Any = current_trace()
-    tape = _Tape(trace, len(trace.eqns))
+    tape = _Tape(trace, len(trace.eqns), kernels)
     with _recording(tape):
         result = fun(*trees.unflatten(structure, fresh))
     result, aux = result if has_aux else (result, None)
@@ -326,12 +351,14 @@ def _run(function: Callable[..., Any], *args: Any) -> Any:
     return returning_arrays(staged(whole))(*(leaves[n] for n in traced))
 
 
-def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, **hints: Any) -> Callable[..., Any]:
+def vmap(
+    fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None, **hints: Any
+) -> Callable[..., Any]:
     """`palladio.vmap`: the function of each slice of its arguments in turn, the results stacked.
 
     Its gradient is that of the function, of each slice in turn.
     """
-    over = over_slices(fun, in_axes, out_axes)
+    over = over_slices(fun, in_axes, out_axes, axis_size)
 
     @custom_vjp
     def mapped(*args: Any) -> Any:
@@ -410,7 +437,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     """The result of a function, and its derivative along the tangents, in the structure of the result.
 
     It is computed backwards twice: the gradients of the arguments are linear in that of the output, and the derivative
-    of this is the derivative along a tangent.
+    of this is the derivative along a tangent. A kernel without a grid and without a rule of its own has the derivative
+    of the arrays that it computes.
 
     Args:
         fun: as for `vjp`.
@@ -468,7 +496,7 @@ def _require_same_kind(primal: Any, tangent: Any) -> None:
 def _pushed(
     fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Any, Any]:
-    result, aux, pull = _pulled(fun, tuple(primals), has_aux)
+    result, aux, pull = _pulled(fun, tuple(primals), has_aux, kernels=True)
     floats = [leaf for leaf in trees.flatten(result)[0] if _has_gradient(leaf)]
 
     def gradients(*given: Any) -> list[Any]:

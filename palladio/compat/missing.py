@@ -11,11 +11,11 @@ INSTEAD = {
     "jax.Array": "np.ndarray; annotations of arguments decide nothing",
     "jax.block_until_ready": "leave it out: a result is there when the call returns",
     "jax.config": "leave it out: 64-bit dtypes are always on",
-    "jax.custom_vjp": "interop.torch.op and interop.jax take backward kernels",
+    "jax.custom_vjp": "only palladio.compat has it; interop.torch.op and interop.jax take backward kernels",
     "jax.default_backend": "leave it out: kernels run on the CPU, or where pl.executor says",
     "jax.devices": "leave it out: kernels run on the CPU, or where pl.executor says",
-    "jax.grad": "write the backward kernels, as library.gmm_vjp does; palladio.interop has gradients of the library",
-    "jax.make_jaxpr": "call.program(x) of a kernel call is its program",
+    "jax.grad": "only palladio.compat has it; palladio.interop has gradients of the library",
+    "jax.make_jaxpr": "only palladio.compat has it; call.program(x) of a kernel call is its program",
     "jax.named_scope": "leave it out: reports and timelines name lines of the kernel",
     "jax.pmap": "kernels run on one machine; palladio.tpu simulates copies between devices",
     "jax.profiler": "palladio timeline FILE.py::FUNCTION draws what a kernel does when",
@@ -23,9 +23,12 @@ INSTEAD = {
     "jax.scipy": "scipy itself, outside of kernels",
     "jax.tree": "optree, which Palladio uses",
     "jax.tree_util": "optree, which Palladio uses",
-    "jax.value_and_grad": "write the backward kernels, as library.gmm_vjp does",
+    "jax.value_and_grad": "only palladio.compat has it; palladio.interop has gradients of the library",
 }
-"""The replacement to suggest for a missing name; an entry also covers the names inside it, `jax.profiler.trace`."""
+"""The replacement to suggest for a name that Palladio lacks, or that only `palladio.compat` has.
+
+An entry also covers the names inside it, `jax.profiler.trace`.
+"""
 
 
 class Missing:

@@ -32,7 +32,7 @@ PASSED = (GMEM, ANY)
 def check_slots(slots: Any) -> None:
     """Refuse an invalid number of slots."""
     if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
-        raise PalladioValueError("at least one step is under way", argument="max_concurrent_steps", got=repr(slots))
+        raise PalladioValueError("at least one step is in flight", argument="max_concurrent_steps", got=repr(slots))
 
 
 def prepared(

@@ -73,7 +73,7 @@ class PipelineOperand:
         self.prefetched = mode.prefetched_count if isinstance(mode, Buffered) else 0
         self.fetched_first = False
 
-    def keep_turning(self) -> None:
+    def fetch_in_each_call(self) -> None:
         """Fetch blocks anew in every call of a chained pipeline: a slot may still be in use by the previous call."""
         self.turn = Turn.BY_INDEX if self.turn is Turn.NEVER else self.turn
         self.slots = self.declared

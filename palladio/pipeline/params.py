@@ -20,6 +20,13 @@ class GridDimensionSemantics(Enum):
     SUBCORE_PARALLEL = "subcore_parallel"
 
 
+class MemoryTiling(Enum):
+    """The arrangement of an array in the memory of a TPU: advice, as memory is laid out in rows here."""
+
+    COMPACT = "compact"
+    SPARSE_CORE = "sparse_core"
+
+
 @checked_call
 class CompilerParams:
     """Advice to a compiler.
@@ -46,7 +53,7 @@ class CompilerParams:
                 hint = did_you_mean(name, ["dimension_semantics"])
                 if hint:
                     raise PalladioTypeError(
-                        "this is not a parameter, and one with an effect is called nearly so", argument=name, hint=hint
+                        "this is not a parameter; one with a similar name has an effect", argument=name, hint=hint
                     )
             self._kept = tuple((name, _plain(name, value)) for name, value in options.items())
         self.options = options

@@ -105,7 +105,7 @@ class BlockSpec:
                 raise PalladioTypeError("an index map is a function", argument="index_map", got=repr(index_map))
             if memory_space is not None and not isinstance(memory_space, MemorySpace):
                 raise PalladioTypeError(
-                    "a memory space is such as pltpu.VMEM", argument="memory_space", got=repr(memory_space)
+                    "a memory space is expected, e.g. pltpu.VMEM", argument="memory_space", got=repr(memory_space)
                 )
             if isinstance(block_shape, (int, np.integer)):
                 raise PalladioTypeError(
@@ -165,7 +165,9 @@ class GPUBlockSpec(BlockSpec):
                 check_delay(delay_release, "delay_release")
             if oob_fill_mode is not None and not isinstance(oob_fill_mode, OOBFillMode):
                 raise PalladioTypeError(
-                    "a fill mode is such as plgpu.OOBFillMode.ZEROS", argument="oob_fill_mode", got=repr(oob_fill_mode)
+                    "a fill mode is expected, e.g. plgpu.OOBFillMode.ZEROS",
+                    argument="oob_fill_mode",
+                    got=repr(oob_fill_mode),
                 )
             layout = entries(transforms, "transforms", "a tuple of transforms")
             if any(not isinstance(each, (TilingTransform, SwizzleTransform)) for each in layout):
@@ -308,6 +310,8 @@ def _grid_size(entry: Any, argument: str) -> Any:
         return int(entry)
     dtype, shape = getattr(entry, "dtype", None), getattr(entry, "shape", None)
     name = str(dtype).removeprefix("torch.")
+    if shape is not None and tuple(shape) == (1,):
+        entry, shape = entry[0], ()
     if shape is None or tuple(shape) != () or not name.startswith(("int", "uint")):
         raise PalladioTypeError("a grid size is an integer, or a 0-d integer array", argument=argument, got=repr(entry))
     return entry

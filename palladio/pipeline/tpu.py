@@ -21,7 +21,7 @@ from palladio.pipeline.buffered_refs import (
     specs_of,
 )
 from palladio.pipeline.operands import Arrays, PipelineOperand
-from palladio.pipeline.params import GridDimensionSemantics
+from palladio.pipeline.params import GridDimensionSemantics, MemoryTiling
 from palladio.pipeline.schedule import GridSteps, both, is_known
 from palladio.pipeline.sequential import Sequential, called, do_if
 from palladio.pipeline.specs import BlockSpec
@@ -93,6 +93,7 @@ def emit_pipeline(
     core_axis: int | Sequence[int] | None = None,
     core_axis_name: str | Sequence[str] | None = None,
     dimension_semantics: Sequence[Any] | None = None,
+    tiling: MemoryTiling | None = None,
     no_pipelining: bool = False,
     trace_scopes: bool = True,
     _explicit_indices: bool = False,
@@ -116,7 +117,7 @@ def emit_pipeline(
             runs a part of the grid, cut along an axis that `dimension_semantics` calls parallel.
         dimension_semantics: "parallel" or "arbitrary" for each axis of the grid.
         no_pipelining: one slot for each operand.
-        trace_scopes: accepted; without effect.
+        tiling, trace_scopes: accepted; without effect.
         _explicit_indices: the body gets a `PipelineStep`, the point as a tuple of i32[], before the references.
 
     Returns:

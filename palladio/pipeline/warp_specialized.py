@@ -132,7 +132,7 @@ class Plan:
         self.inputs, self.outputs = arrays.inputs, arrays.outputs
         if options.state is not None:
             for operand in self.inputs:
-                operand.keep_turning()
+                operand.fetch_in_each_call()
         if options.manual_consumed and any(operand.delay for operand in self.inputs):
             raise PalladioValueError(
                 "with manual_consumed_barriers the body says when a slot is released; there is no delay_release",

@@ -36,6 +36,7 @@ from palladio.call.tpu.interpret import (
 from palladio.call.tpu.refused import REFUSED
 from palladio.pipeline.buffered_refs import BufferedRef, BufferType
 from palladio.pipeline.params import CompilerParams, GridDimensionSemantics
+from palladio.pipeline.params import MemoryTiling as Tiling
 from palladio.pipeline.specs import Buffered, PrefetchScalarGridSpec
 from palladio.pipeline.tpu import (
     PipelineStep,
@@ -98,6 +99,7 @@ __all__ = [
     "SemaphoreType",
     "SparseCoreInfo",
     "TensorCoreMesh",
+    "Tiling",
     "TpuInfo",
     "VectorSubcoreMesh",
     "async_copy",

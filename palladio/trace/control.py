@@ -24,6 +24,7 @@ from palladio.ops.references import memory
 from palladio.ops.threads.launch import collective_scope
 from palladio.trace.functions import call_user, counted, positional_names, require_function
 from palladio.trace.grid import require_shared_axes
+from palladio.trace.reference import Reference
 from palladio.trace.trace import Staged, stage
 from palladio.trace.unions import unpacked
 from palladio.trace.values import wrap
@@ -169,6 +170,50 @@ def _stage_carried(
     return staged, cast, structure, [kind[1] for kind in kinds]
 
 
+# References among values.
+
+
+class _Passed:
+    """A tree of values and references: the values are inputs of a sub-program, the references are those around it."""
+
+    def __init__(self, tree: Any) -> None:
+        self.leaves, self.structure = trees.flatten(tree)
+        self.references = {n: leaf for n, leaf in enumerate(self.leaves) if isinstance(leaf, Reference)}
+
+    @property
+    def values(self) -> list[Any]:
+        """The leaves that are not references."""
+        return [leaf for n, leaf in enumerate(self.leaves) if n not in self.references]
+
+    def whole(self, values: Sequence[Any]) -> Any:
+        """The tree with other values."""
+        rest = iter(values)
+        every = [self.references[n] if n in self.references else next(rest) for n in range(len(self.leaves))]
+        return trees.unflatten(self.structure, every)
+
+    def taking(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of such a tree, its last argument, as one of the list of its values."""
+
+        @functools.wraps(function)
+        def call(*given: Any) -> Any:
+            return function(*given[:-1], self.whole(given[-1]))
+
+        return call
+
+    def carrying(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """The body of a loop over such a tree as one over the list of its values; it returns the same references."""
+        taking = self.taking(body)
+
+        @functools.wraps(body)
+        def call(*given: Any) -> Any:
+            result = taking(*given)
+            returned = _Passed(result)
+            same = returned.structure == self.structure and returned.references == self.references
+            return returned.values if same else result
+
+        return call
+
+
 # Branches.
 
 
@@ -205,7 +250,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
     Args:
         pred: a scalar bool or number (true unless zero).
-        operands: pytrees of arrays, passed to the branch that runs.
+        operands: pytrees of arrays and references, passed to the branch that runs.
 
     Raises:
         PalladioTypeError: if the branches return different structures or types.
@@ -247,13 +292,14 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
 
 def _branch(what: str, index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
-    leaves, structure = trees.flatten(tuple(operands))
+    passed = _Passed(tuple(operands))
+    leaves = passed.values
     kinds = [_kind(leaf) for leaf in leaves]
     types, weak = [kind[0] for kind in kinds], [kind[1] for kind in kinds]
     bodies = [Body(function, what) for function in functions]
 
     def arguments(*values: Any) -> Any:
-        return trees.unflatten(structure, values), {}
+        return passed.whole(values), {}
 
     staged = [body.stage(types, weak, arguments) for body in bodies]
     for body in bodies[1:]:
@@ -318,10 +364,15 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
 
     Args:
         lower, upper: scalar integers, static or traced; `i` has their dtype, int32 for Python integers.
-        init_val: a pytree of arrays; the body returns one of the same structure, shapes and dtypes.
+        init_val: a pytree of arrays; the body returns one of the same structure, shapes and dtypes. References in it
+            stay the same.
         unroll: advice to compilers: a number of iterations, or True for all.
     """
-    return _counted("fori_loop", lower, upper, 1, body_fun, init_val, unroll)
+    passed = _Passed(init_val)
+    if not passed.references:
+        return _counted("fori_loop", lower, upper, 1, body_fun, init_val, unroll)
+    body = passed.carrying(body_fun)
+    return passed.whole(_counted("fori_loop", lower, upper, 1, body, passed.values, unroll))
 
 
 def _counted(what: str, lower: Any, upper: Any, step: int, body: Any, carry: Any, unroll: Any) -> Any:
@@ -403,8 +454,12 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
     Args:
         cond_fun: returns a scalar bool.
-        body_fun: returns a pytree of the structure, shapes and dtypes of `init_val`.
+        body_fun: returns a pytree of the structure, shapes and dtypes of `init_val`. References in it stay the same.
     """
+    passed = _Passed(init_val)
+    if passed.references:
+        test, body = passed.taking(cond_fun), passed.carrying(body_fun)
+        return passed.whole(while_loop(test, body, passed.values))
     staged, leaves, structure, weak = _stage_carried("while_loop", body_fun, init_val, [], lambda _, value: (value,))
     types = [convert.array_type(leaf) for leaf in leaves]
     test = Body(cond_fun, "while_loop").stage(types, weak, lambda *values: ((trees.unflatten(structure, values),), {}))

@@ -20,7 +20,7 @@ from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError,
 from palladio.ir.bind import bind
 from palladio.ops.threads import copy as ops
 from palladio.ops.threads.launch import MeshAxis
-from palladio.trace import control, semaphores
+from palladio.trace import access, control, semaphores
 from palladio.trace.grid import axis_index, axis_size
 from palladio.trace.reference import DynamicPart, Reference, reached, require_reference
 from palladio.trace.select_ref import SelectedRef
@@ -106,12 +106,41 @@ def _scalar(value: Any, argument: str) -> Any:
 
 
 def _along(axes: Sequence[MeshAxis], number: Any) -> dict[str, Any]:
-    """The index along each axis of the device with a number, the last axis fastest."""
+    """The index along each axis of the device with a number, the last axis fastest.
+
+    A number outside is an index outside along the first axis.
+    """
     found = {}
-    for axis in reversed(axes):
+    for axis in reversed(axes[1:]):
         size = axis.size or 1
         found[axis.name] = number % size
         number = number // size
+    return found | {axes[0].name: number}
+
+
+def _by_axis(axes: Sequence[MeshAxis], device_id: Mapping[Any, Any]) -> dict[str, Any]:
+    """The index along each axis, of a mapping whose keys may be tuples of axes that one number counts."""
+    named = {axis.name: axis for axis in axes}
+    found: dict[str, Any] = {}
+    for name, index in device_id.items():
+        number = _scalar(index, "device_id")
+        together = name if isinstance(name, tuple) else (name,)
+        if not together:
+            raise PalladioValueError(
+                "a tuple of axes in a mapping that names a device has one axis or more",
+                argument="device_id",
+                got=repr(name),
+            )
+        if len(set(together)) < len(together) or not found.keys().isdisjoint(together):
+            raise PalladioValueError(
+                "a mapping that names a device names each axis once", argument="device_id", got=repr(device_id)
+            )
+        if not isinstance(name, tuple):
+            found[name] = number
+        elif set(name) <= set(named):
+            found |= _along([named[each] for each in name], number)
+        else:
+            found |= dict.fromkeys(name, 0)
     return found
 
 
@@ -120,14 +149,15 @@ def place_of(device_id: Any, core_index: Any = None) -> dict[str, Any]:
 
     Raises:
         PalladioTypeError: an index that is not a scalar integer.
-        PalladioValueError: outside of a mesh of cores; an axis that does not exist, an index outside of it.
+        PalladioValueError: outside of a mesh of cores; an axis that does not exist or is named twice, an index outside
+            of it; an empty tuple of axes.
     """
     found: dict[str, Any] = {}
     if device_id is not None:
         cores = _require_cores("device_id", device_id)
         devices = [axis for axis in cores.axes if axis.kind == "device"] or list(cores.axes)
         if isinstance(device_id, Mapping):
-            found = {name: _scalar(index, "device_id") for name, index in device_id.items()}
+            found = _by_axis(cores.axes, device_id)
         elif isinstance(device_id, (tuple, list)):
             if len(device_id) != len(devices):
                 raise PalladioValueError(
@@ -212,17 +242,34 @@ class AsyncCopyDescriptor:
     def __repr__(self) -> str:
         return f"copy of {self.src_ref!r} to {self.dst_ref!r}"
 
-    def start(self, priority: int = 0) -> None:
+    def start(self, priority: int = 0, *, add: bool = False) -> None:
         """Start copying and return immediately.
 
         Args:
             priority: advice to the hardware, 0 or 1.
+            add: add to the target, each element atomically; of local copies of static sizes. The addition happens at
+                the start: the checker does not find a read of the target, or a write to the source, before the wait.
+
+        Raises:
+            PalladioValueError: source and target have two shapes or dtypes.
+            PalladioNotImplementedError: a copy to another core or device, or of a dynamic size, that adds.
         """
+        if add and self.is_remote:
+            raise PalladioNotImplementedError(
+                "a copy to another core or device does not add",
+                argument="add",
+                got=repr(self),
+                hint="copy to memory there, wait, and add there",
+            )
         for place, selected in enumerate((self.src_ref, self.dst_ref, self.send_sem, self.recv_sem)):
             if isinstance(selected, SelectedRef):
-                control.switch(selected.index, [self._with(place, ref).start for ref in selected.refs])
+                chosen = [self._with(place, ref) for ref in selected.refs]
+                control.switch(selected.index, [functools.partial(each.start, priority, add=add) for each in chosen])
                 return
         _require_alike(self.src_ref, self.dst_ref)
+        if add:
+            self._add()
+            return
         if isinstance(self.dst_ref, DynamicPart):
             self._start_elements(self.src_ref, self.dst_ref)  # type: ignore[arg-type]
             return
@@ -243,6 +290,18 @@ class AsyncCopyDescriptor:
                 hint="start it and wait for it in one kernel",
             )
         bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
+
+    def _add(self) -> None:
+        """Add the source to the target; the copy is complete then."""
+        if isinstance(self.src_ref, DynamicPart) or isinstance(self.dst_ref, DynamicPart):
+            raise PalladioNotImplementedError(
+                "a copy of a dynamic size does not add",
+                argument="add",
+                got=repr(self),
+                hint="add element by element in a pl.loop, each with a copy of a static size",
+            )
+        access.atomic_add(self.dst_ref, self.src_ref[...])  # type: ignore[index]
+        semaphores.semaphore_signal(self.recv_sem, self._bytes)
 
     def _start_elements(self, source: DynamicPart, target: DynamicPart) -> None:
         """Start a copy for each position along the axes of dynamic size."""
@@ -369,13 +428,15 @@ def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopyDescriptor
     return AsyncCopyDescriptor(source, target, semaphore, semaphore, {})
 
 
-def async_copy(src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0) -> AsyncCopyDescriptor:
+def async_copy(src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0, add: bool = False) -> AsyncCopyDescriptor:
     """Start a copy between memories that this core can access; `.wait()` of the result waits for it.
 
-    Args and errors as in `make_async_copy`; `priority` is advice to the hardware.
+    Args and errors as in `make_async_copy`; `priority` is advice to the hardware. With `add` the source is added
+    to the target, each element atomically. The addition happens at the start: the checker does not find a read of the
+    target, or a write to the source, before the wait.
     """
     copy = make_async_copy(src_ref, dst_ref, sem)
-    copy.start(priority)
+    copy.start(priority, add=add)
     return copy
 
 
@@ -396,7 +457,7 @@ def make_async_remote_copy(
         send_sem: counts, here, the bytes that have been read.
         recv_sem: counts, there, the bytes that have landed. Waiting on it here waits for data that others send here.
         device_id: which device: its number, its index along each device axis, or a mapping from axes of the launch's
-            meshes to indices, which may name cores too. A mesh without device axes counts its cores.
+            meshes, or tuples of them, to indices; cores too. A mesh without device axes counts its cores.
         device_id_type: accepted; the form of `device_id` determines it.
         core_index: the index along the axis of cores.
 
@@ -428,12 +489,13 @@ def async_remote_copy(
     return copy
 
 
-def sync_copy(src_ref: Any, dst_ref: Any) -> None:
+def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
     """Copy between memories that this core can access, and wait for it.
 
     Args:
         src_ref, dst_ref: references `dtype[shape]` of one shape and dtype, or pytrees of them in one structure: all
             copies are in flight concurrently.
+        add: add to the target instead, each element atomically.
 
     Raises:
         PalladioTypeError: not a reference, or pytrees of two structures.
@@ -452,7 +514,7 @@ def sync_copy(src_ref: Any, dst_ref: Any) -> None:
         _require_alike(*_pair(source, target, ("src_ref", "dst_ref")))
 
     def copy(semaphore: Any) -> None:
-        started = [async_copy(*pair, semaphore) for pair in zip(sources, targets, strict=True)]
+        started = [async_copy(*pair, semaphore, add=add) for pair in zip(sources, targets, strict=True)]
         for each in started:
             each.wait()
 

@@ -20,13 +20,14 @@ def function_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def positional_names(function: Callable[..., Any]) -> list[str]:
-    """The names of a function's positional parameters, if any."""
+def positional_names(function: Callable[..., Any], defaults: bool = True) -> list[str]:
+    """The names of a function's positional parameters, if any; by `defaults`, also of those that have a default."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in positional if defaults or p.default is p.empty]
 
 
 def named_as(program: Callable[..., Any], function: Callable[..., Any], references: int) -> None:

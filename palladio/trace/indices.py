@@ -142,11 +142,11 @@ def _entry(part: Any, extent: int, axis: int, operands: list[Any], first: int) -
                 jax=f"Out of bound indexer: idx={position}, dim={extent}." if position >= 0 else None,
             )
         return position % extent
-    operands[-1] = _from_the_front(operands[-1], extent)
+    operands[-1] = _normalised(operands[-1], extent)
     return position
 
 
-def _from_the_front(index: Any, extent: int) -> Any:
+def _normalised(index: Any, extent: int) -> Any:
     """A traced index with its negative elements counted from the end, as those of values and static ones are."""
     if convert.is_nonnegative(index):
         return index

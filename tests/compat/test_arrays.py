@@ -131,3 +131,8 @@ def test_indices_outside_are_dropped_when_writing_and_moved_inside_when_reading(
     assert (first, second) == (0, 1)
     with pytest.raises(TypeError, match="an array without axes has no elements to go through"):
         iter(jax.numpy.zeros(()))
+
+
+def test_numpy_may_name_a_result_as_its_output(jax: Any) -> None:
+    error = jax.numpy.asarray(np.array([1, 4, 2], np.float32))
+    assert np.minimum(error, np.float32(2), out=error).tolist() == [1, 2, 2]

@@ -21,6 +21,7 @@ with compat.jax():
     from jax import lax
     from jax.experimental import enable_x64
     from jax.experimental import pallas as jpl
+    from jax.experimental.pallas import tpu as pltpu
 
 
 @pytest.fixture(autouse=True)
@@ -281,6 +282,73 @@ def test_a_kernel_without_a_rule_is_refused() -> None:
         "  hint:     jax.custom_vjp gives a function, and the kernels that it calls, derivatives of their own",
     ]
     assert "return jpl.pallas_call(doubling" in str(caught.value)
+
+
+@pytest.mark.parametrize("function", [lambda x: x * x, jnp.sin, lambda x: 1 / jnp.exp(x), jnp.tanh], ids=range(4))
+def test_a_kernel_without_a_grid_has_a_forward_derivative(function: Any) -> None:
+    x, y, along = X[0], X[1, :2], (POSITIVE[0], POSITIVE[1, :2])
+
+    def kernel(x_ref: Any, y_ref: Any, out_ref: Any, found_ref: Any) -> None:
+        found_ref[...] = function(x_ref[...])
+        out_ref[jnp.arange(2)] = found_ref[...][:2] * y_ref[...]
+        out_ref[2] = jnp.sum(found_ref[...])
+
+    out = jax.ShapeDtypeStruct((3,), x.dtype)
+    call = jpl.pallas_call(kernel, out, scratch_shapes=[pltpu.VMEM(x.shape, x.dtype)])
+
+    def plain(x: Any, y: Any) -> Any:
+        found = function(x)
+        return jnp.concatenate([found[:2] * y, jnp.sum(found)[None]])
+
+    for got, expected in zip(jax.jvp(call, (x, y), along), jax.jvp(plain, (x, y), along), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_a_kernel_that_copies_has_no_forward_derivative() -> None:
+    out = jax.ShapeDtypeStruct((4,), np.float32)
+    with pytest.raises(ValueError, match="Palladio does not differentiate grid_call"):
+        jax.jvp(jpl.pallas_call(pltpu.sync_copy, out), (np.ones(4, np.float32),), (np.ones(4, np.float32),))
+
+
+def test_a_kernel_prints_once_under_a_forward_derivative(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        pl.debug_print("first {}", x_ref[0])
+
+        @jpl.when(x_ref[1] > 0)
+        def _() -> None:
+            pl.debug_print("second {}", x_ref[1])
+
+        out_ref[...] = x_ref[...] * 2
+
+    x = np.arange(1, 3, dtype=np.float32)
+    _, tangent = jax.jvp(jpl.pallas_call(kernel, jax.ShapeDtypeStruct((2,), np.float32)), (x,), (x,))
+    assert tangent.tolist() == [2, 4]
+    assert capsys.readouterr().out == "first 1.0\nsecond 2.0\n"
+
+
+def test_a_kernel_takes_the_gradient_of_a_function() -> None:
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        out_ref[0] = jax.grad(jnp.sin)(x_ref[0])
+
+    out = jpl.pallas_call(kernel, jax.ShapeDtypeStruct((1,), X.dtype))(X[0, :1])
+    np.testing.assert_allclose(out, np.cos(X[0, :1]), rtol=1e-6)
+
+
+def test_arguments_without_a_gradient_may_be_named() -> None:
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(0,), nondiff_argnames=("power", "scale"))
+    def scaled(name: str, x: Any, scale: float, power: int) -> Any:
+        return scale * x**power
+
+    seen: list[Any] = []
+
+    def backward(name: str, scale: float, power: int, x: Any, g: Any) -> Any:
+        seen.append((name, scale, power))
+        return (g * scale * power * x ** (power - 1),)
+
+    scaled.defvjp(lambda name, x, scale, power: (scaled(name, x, scale, power), x), backward)
+    gradient = jax.grad(lambda x: scaled("cube", x, 2.0, 3).sum())(X)
+    np.testing.assert_allclose(gradient, 6 * X**2)
+    assert seen == [("cube", 2.0, 3)]
 
 
 def test_a_forward_derivative_of_its_own_is_used() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
+from palladio.compat.missing import INSTEAD, Missing
+from palladio.compat.modules import answer
 from palladio.compat.port import port
 
 
@@ -59,6 +63,13 @@ def test_names_that_would_not_work_are_listed_with_what_to_use() -> None:
         6 jax.random.key: numpy.random.default_rng(seed), outside of kernels
         7 jax.experimental.pallas.mosaic_gpu.TMEM: needs a Blackwell GPU (sm_100), which no executor of Palladio has
         7 jax.pmap: kernels run on one machine; palladio.tpu simulates copies between devices""")
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_a_replacement_is_suggested_only_for_a_name_that_a_file_of_palladio_lacks(name: str) -> None:
+    assert [path for _, path, _ in port(f"import jax\n{name}()").missing] == [name]
+    if INSTEAD[name].startswith("only palladio.compat has it"):
+        assert not isinstance(answer("jax", name.removeprefix("jax.")), Missing)
 
 
 def test_a_file_without_jax_says_so() -> None:

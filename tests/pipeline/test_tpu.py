@@ -91,7 +91,7 @@ def test_any_number_of_buffers_gives_the_same(mode: Any, maps: str) -> None:
 
 @pytest.mark.parametrize("maps", ["each step", "every second step"])
 def test_one_slot_for_each_operand_gives_the_same(maps: str) -> None:
-    confirm((2, 3), MAPS[maps], no_pipelining=True)
+    confirm((2, 3), MAPS[maps], no_pipelining=True, tiling=pltpu.Tiling.SPARSE_CORE)
 
 
 def test_blocks_reach_past_the_edge() -> None:

@@ -21,7 +21,7 @@ EXECUTORS = pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"
 
 
 def started(x: Any, shape: Any = ()) -> Any:
-    """Starts a copy of an array: the array, the copy under way, and its semaphores."""
+    """Starts a copy of an array: the array, the copy in flight, and its semaphores."""
 
     def kernel(x_ref: Any, _: Any, o_ref: Any, semaphore: Any) -> None:
         pltpu.make_async_copy(x_ref, o_ref, semaphore.at[1] if shape else semaphore).start()

@@ -37,6 +37,22 @@ def test_a_described_copy_runs_when_it_is_started() -> None:
     assert np.array_equal(pl.pallas_call(kernel, OUT, scratch_shapes=[DMA])(X), X)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("executor", ["reference", "cpu", "simulator"])
+def test_a_copy_of_a_chosen_reference_adds(number: int, executor: str) -> None:
+    def kernel(n_ref: Any, x_ref: Any, y_ref: Any, o_ref: Any, p_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+        p_ref[...] = y_ref[...]
+        source, target = pl.select_ref(n_ref[0], x_ref, y_ref), pl.select_ref(n_ref[0], o_ref, p_ref)
+        pltpu.sync_copy(source, target, add=True)
+
+    given = X, X + 100
+    with pl.executor(executor):
+        found = pl.pallas_call(kernel, (OUT, OUT))(np.array([number], np.int32), *given)
+    assert np.array_equal(found[number], 2 * given[number])
+    assert np.array_equal(found[1 - number], given[1 - number])
+
+
 def double_buffered(x_ref: Any, o_ref: Any, buffer: Any, semaphores: Any) -> None:
     i, slots = pl.program_id(0), 2
 

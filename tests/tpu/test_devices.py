@@ -28,11 +28,13 @@ def test_each_device_sees_its_part_of_every_array() -> None:
 
 def send_right(x_ref: Any, o_ref: Any, send: Any, receive: Any, *, device_id: Any = None) -> None:
     right = (pl.axis_index("device") + 1) % 4
-    where = {"number": right, "tuple": (right,), "mapping": {"device": right}}[device_id or "number"]
+    where = {"number": right, "tuple": (right,), "mapping": {"device": right}, "axes": {("device",): right}}[
+        device_id or "number"
+    ]
     pltpu.async_remote_copy(x_ref, o_ref, send, receive, where).wait()
 
 
-@pytest.mark.parametrize("form", ["number", "tuple", "mapping"])
+@pytest.mark.parametrize("form", ["number", "tuple", "mapping", "axes"])
 def test_every_device_sends_its_part_to_the_next(form: str) -> None:
     def kernel(*refs: Any) -> None:
         send_right(*refs, device_id=form)
@@ -106,6 +108,21 @@ def test_devices_along_two_axes_are_numbered_row_by_row() -> None:
 
     call = pl.kernel(kernel, OUT, mesh=mesh, scratch_types=[DMA, DMA])
     assert np.array_equal(call(X), X.reshape(4, 2, 4)[::-1].reshape(8, 4))
+
+
+@pytest.mark.parametrize("executor", ["reference", "cpu", "simulator"])
+@pytest.mark.parametrize("tupled", [False, True])
+@pytest.mark.parametrize("shift", [4, -4])
+def test_a_number_outside_of_the_devices_is_found(shift: int, tupled: bool, executor: str) -> None:
+    mesh = pl.CoreMesh(("y", "x"), (2, 2), device_axes=("y", "x"))
+
+    def kernel(x_ref: Any, o_ref: Any, send: Any, receive: Any) -> None:
+        number = 3 - 2 * pl.axis_index("y") - pl.axis_index("x") + shift
+        device_id = {("y", "x"): number} if tupled else number
+        pltpu.async_remote_copy(x_ref, o_ref, send, receive, device_id).wait()
+
+    with pl.executor(executor), pytest.raises(IndexError, match="the index is outside its axis"):
+        pl.kernel(kernel, OUT, mesh=mesh, scratch_types=[DMA, DMA])(X)
 
 
 def test_scalars_are_seen_whole_by_every_device() -> None:

@@ -228,6 +228,43 @@ def test_a_sub_core_adds_to_a_number_of_another(executor: str | None) -> None:
     np.testing.assert_array_equal(after, number * 100 + 5 + (number - 1) % subcores)
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_copies_of_sub_cores_add_to_shared_memory(executor: str | None) -> None:
+    places, subcores = np.array([2, 0, 2, 1], np.int32), 3
+    x = np.arange(subcores * 4, dtype=np.float32).reshape(subcores, 4)
+
+    @pl.kernel(
+        out_type=pl.ShapeDtypeStruct((4,), np.float32),
+        mesh=plsc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=1, num_subcores=subcores),
+        interpret=executor,
+        scratch_types=[
+            pltpu.VMEM_SHARED((4,), np.float32),
+            pltpu.VMEM((4,), np.float32),
+            pltpu.VMEM((4,), np.int32),
+        ],
+    )
+    def kernel(x: Any, places: Any, out: Any, shared: Any, own: Any, chosen: Any) -> None:
+        me = pl.axis_index("s")
+        pltpu.sync_copy((x.at[me], places), (own, chosen))
+
+        @pl.when(me == 0)
+        def _() -> None:
+            pltpu.sync_copy(own, shared)
+
+        plsc.subcore_barrier()
+        pltpu.sync_copy(own, shared.at[chosen], add=True)
+        plsc.subcore_barrier()
+
+        @pl.when(me == 0)
+        def _() -> None:
+            pltpu.sync_copy(shared, out)
+
+    expected = x[0].copy()
+    for row in x:
+        np.add.at(expected, places, row)
+    np.testing.assert_array_equal(kernel(x, places), expected)
+
+
 def test_a_barrier_of_sub_cores_needs_some() -> None:
     def kernel(out: Any) -> None:
         plsc.subcore_barrier()

@@ -107,3 +107,32 @@ def test_a_reference_refuses_a_shape_that_is_not_static_integers(shape: Any) -> 
 
     with pytest.raises(pl.PalladioTypeError, match="a shape is static integers"):
         pl.pallas_call(kernel, ())(np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("executor", [None, "reference", "simulator"])
+def test_references_go_through_loops_and_branches_with_values(executor: Any) -> None:
+    def kernel(codes: Any, table: Any, out: Any) -> None:
+        def step(i: Any, carry: Any) -> Any:
+            total, codes, (table, out) = carry
+            added = lax.switch(codes[i], [lambda t, i: t[i, 0] * 2, lambda t, i: t[i, 1]], table, i)
+            out[i] = added
+            return total + added, codes, (table, out)
+
+        total, same, _ = lax.fori_loop(0, 3, step, (jnp.float32(0), codes, (table, out)))
+
+        def halve(carry: Any) -> Any:
+            left, out = carry
+            out[3] += left.astype(jnp.float32)
+            return left // 2, out
+
+        lax.while_loop(lambda carry: carry[0] > 0, halve, (same[0] + 4, out))
+        out[4] = total
+
+    codes, table = np.array([1, 0, 1], np.int32), np.arange(6, dtype=np.float32).reshape(3, 2)
+
+    def filled(codes: Any, table: Any, out: Any) -> None:
+        out[...] = jnp.zeros(5)
+        kernel(codes, table, out)
+
+    got = pl.pallas_call(filled, pl.ShapeDtypeStruct((5,), np.float32), interpret=executor)(codes, table)
+    np.testing.assert_array_equal(got, [1, 4, 5, 5 + 2 + 1, 10])

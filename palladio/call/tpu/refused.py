@@ -29,7 +29,6 @@ _REASONS: dict[str, tuple[str, str]] = {
     "conv": (_UNIT, "write it with slices and products"),
     "ChipVersion": (_CHIP, _SIZES),
     "get_tpu_info_for_chip": (_CHIP, _SIZES),
-    "Tiling": (_CHIP, "memory is laid out in rows"),
     "prng_seed": (_RANDOM, _NUMBERS),
     "prng_random_bits": (_RANDOM, _NUMBERS),
     "sample_block": (_RANDOM, _NUMBERS),

@@ -286,7 +286,9 @@ def _packed(dtype: Any, table: dict[Any, Any], wanted: Any, what: str) -> Any:
         return dtypes.canonical(wanted)
     if dtype not in table:
         raise PalladioTypeError(
-            f"no dtype goes without saying for {what} of this one", argument="preferred_element_type", got=str(dtype)
+            f"{what} of this dtype has no default dtype for its result",
+            argument="preferred_element_type",
+            got=str(dtype),
         )
     return table[dtype]
 

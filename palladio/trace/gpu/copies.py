@@ -221,7 +221,7 @@ def cluster_ref(ref: Any, idxs: dict[str, Any]) -> Reference:
     """
     if not isinstance(idxs, Mapping):
         raise PalladioTypeError(
-            "a block of the cluster is told by its indices along named axes",
+            "a block of the cluster is named by its indices along named axes",
             argument="idxs",
             expected="such as {axis: 0}",
             got=repr(idxs),

@@ -169,7 +169,7 @@ def on_all(ref: Any, collective_axes: str | Sequence[str]) -> list[TransformedRe
     sizes = dict(devices.axes)
     if not names or not set(names) <= set(sizes):
         raise PalladioValueError(
-            "these are no axes of the devices",
+            "these are not axes of the devices",
             argument="collective_axes",
             expected=", ".join(sizes),
             got=repr(collective_axes),

@@ -145,7 +145,7 @@ def _require_swizzle(reference: Reference, swizzle: SwizzleTransform) -> None:
     buffer = reference.root.palladio_type
     if buffer.attribute(SwizzleTransform) != swizzle:
         raise PalladioValueError(
-            "the bytes of this buffer are not swizzled so",
+            "the buffer has another swizzle",
             argument="transform",
             got=f"{swizzle} of {buffer}",
             hint="give the buffer its transforms where it is allocated: plgpu.SMEM(shape, dtype, transforms=...)",
