@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,9 @@ class Ahead:
         short = getattr(run, "kept", None)  # an executor may have a shorter way from arrays to results
         self._short = None if short is None or captured or self._result is None else short(self._types)
         self._on_card = short is not None
+        self._rows = self._result.shape[0] if self._result is not None and self._result.shape else None
+        # Arrays of their own, of the program's inputs alone.
+        self._makes_results = self._result is not None and not captured and getattr(run, "makes_results", False)
         self._first_rows = None if self._result is None else getattr(run, "first_rows", None)  # without copies
         self._own_rows = {n: number for number, positions in enumerate(own_rows) for n in positions}
         self._first_own = min(self._own_rows.values(), default=0)
@@ -87,6 +90,9 @@ class Ahead:
                 results; `rows` that the result does not have; for `out` as in `pallas_call`.
         """
         with at_call():
+            makes_results = self._makes_results and self._in_place[rows is not None] is None
+            if makes_results and out is None and self._fits(arrays, rows):
+                return self._run(arrays)[0]
             if self._result is None and (out is not None or rows is not None):
                 raise PalladioTypeError(
                     "a function staged ahead of several results takes neither out nor rows",
@@ -124,7 +130,7 @@ class Ahead:
             if out is not None:
                 return self._write(values, out, rows)
             given = values + self._captured
-            results = owned(self._run(given), given)
+            results = self._run(given) if self._makes_results else owned(self._run(given), given)
             if self._result is None:
                 if library != "numpy":
                     results = [from_numpy(result, library) for result in results]
@@ -134,6 +140,15 @@ class Ahead:
                 result = result[:rows]
             return result if library == "numpy" else from_numpy(result, library)
 
+    def _fits(self, arrays: tuple[Any, ...], rows: Any) -> bool:
+        """True for NumPy arrays of the shapes and dtypes that the function was staged for, and all rows."""
+        if len(arrays) != len(self._known) or (rows is not None and (type(rows) is not int or rows != self._rows)):
+            return False
+        for value, (shape, dtype) in zip(arrays, self._known, strict=True):
+            if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
+                return False
+        return True
+
     def _count(self, rows: Any) -> int:
         """`rows` as an integer.
 
@@ -142,7 +157,7 @@ class Ahead:
         """
         shape = self._result.shape  # type: ignore[union-attr]
         try:
-            count = operator.index(rows)
+            count = -1 if isinstance(rows, bool) else operator.index(rows)
         except TypeError:
             count = -1
         if not shape or not 0 <= count <= shape[0]:
@@ -207,6 +222,23 @@ class Ahead:
     def ready(self, library: Any, device: int, shape: tuple[int, ...]) -> Any:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none."""
         return None if self._short is None else self._short.ready(library, device, shape)
+
+    def of_fewer_rows(self, positions: Collection[int], rows: int) -> Ahead | None:
+        """The function for some arrays, and a result, of fewer rows, without compiling anything; None if that is not
+        possible. Unsafe: its caller knows that no row of the result depends on rows that are left out.
+
+        Args:
+            positions: of these arrays among the function's.
+        """
+        made = getattr(self._run, "of_fewer_rows", None)
+        run = None if made is None or self._captured or self._result is None else made(positions, rows)
+        if run is None:
+            return None
+        types = [
+            ArrayType((rows, *type.shape[1:]), type.dtype) if n in positions else type
+            for n, type in enumerate(self._types)
+        ]
+        return Ahead(run, (), types, self._names, run.results, self._structure, self._growing)
 
     def _run_on_card(self, arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
         """The result for arrays in the memory of a GPU."""

@@ -9,7 +9,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -27,6 +27,7 @@ from palladio.call.staged import CALLS, owned, prepared, returned
 from palladio.driver.compile import load
 from palladio.driver.executors import choose, requests, staged_for
 from palladio.driver.fingerprint import Remembered
+from palladio.ir.core import Program
 from palladio.ir.evaluate import Runner
 from palladio.trace.array_refs import ArrayRef
 from palladio.trace.debug import chosen_checks
@@ -157,7 +158,7 @@ class Jitted:
         Arrays may be given as `ShapeDtypeStruct`; static arguments are given as they are.
         """
         with at_call():
-            static = _static_positions(self._function, self._numbers, self._names)
+            static = static_positions(self._function, self._numbers, self._names)
             fixed = {name: kwargs.pop(name) for name in self._names if name in kwargs}
 
             @functools.wraps(self._function)
@@ -174,7 +175,7 @@ class Jitted:
             return self._function(*args, **kwargs)
         try:
             with at_call():
-                static = _static_positions(self._function, self._numbers, self._names)
+                static = static_positions(self._function, self._numbers, self._names)
                 return _call(self._function, args, kwargs, static, self._names, self._interpret, self._remembered)
         except PalladioError as error:
             hide_internal_frames(error)
@@ -215,7 +216,8 @@ def _names_at(function: Callable[..., Any], numbers: Sequence[int]) -> tuple[str
     return tuple(names[number] for number in numbers if -len(names) <= number < len(names))
 
 
-def _static_positions(function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str]) -> frozenset[int]:
+def static_positions(function: Callable[..., Any], numbers: Sequence[int], names: Sequence[str] = ()) -> frozenset[int]:
+    """The positions of static arguments: negative ones are counted from the last parameter."""
     if not names and all(number >= 0 for number in numbers):
         return frozenset(numbers)
     parameters = list(inspect.signature(function).parameters)
@@ -335,19 +337,26 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         A pytree of `ShapeDtypeStruct`.
     """
     with at_call():
-        leaves, structure = trees.flatten((args, kwargs))
-        names = trees.leaf_names((args, kwargs), "arguments")
-        types = [described(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
-        weak = [convert.is_weak(leaf) for leaf in leaves]
-        found: list[trees.Structure] = []
+        program, form = traced_program(function, args, kwargs)
+        return trees.unflatten(form, [ShapeDtypeStruct(type.shape, type.dtype) for type in program.output_types])
 
-        def flat(*traced: Any) -> list[Any]:
-            for value, is_weak in zip(traced, weak, strict=True):
-                convert.mark_weak(value, is_weak)
-            positional, keywords = trees.unflatten(structure, traced)
-            outputs, out_structure = trees.flatten(function(*positional, **keywords))
-            found.append(out_structure)
-            return outputs
 
-        program = stage(flat, types, wrap, name=function_name(function)).program
-        return trees.unflatten(found[0], [ShapeDtypeStruct(type.shape, type.dtype) for type in program.output_types])
+def traced_program(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Program, trees.Structure]:
+    """The program of a function of arrays, and the structure of its result. Arguments are as of `eval_shape`."""
+    leaves, structure = trees.flatten((args, kwargs))
+    names = trees.leaf_names((args, kwargs), "arguments")
+    types = [described(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+    weak = [convert.is_weak(leaf) for leaf in leaves]
+    found: list[trees.Structure] = []
+
+    def flat(*traced: Any) -> list[Any]:
+        for value, is_weak in zip(traced, weak, strict=True):
+            convert.mark_weak(value, is_weak)
+        positional, keywords = trees.unflatten(structure, traced)
+        outputs, out_structure = trees.flatten(function(*positional, **keywords))
+        found.append(out_structure)
+        return outputs
+
+    return stage(flat, types, wrap, name=function_name(function)).program, found[0]

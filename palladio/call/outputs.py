@@ -76,7 +76,8 @@ class Outputs:
     def __init__(self, out_shape: Any, *, semaphores: bool = False) -> None:
         if isinstance(out_shape, list):
             out_shape = tuple(out_shape)
-        self.alone = out_shape is not None and not isinstance(out_shape, tuple)
+        self.absent = out_shape is None
+        self.alone = not self.absent and not isinstance(out_shape, tuple)
         self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape or ()
         leaves, self.structure = trees.flatten(out_shape)
         leaves = [leaf() if isinstance(leaf, SemaphoreKind) else leaf for leaf in leaves]

@@ -16,7 +16,7 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
 from palladio.call.inline.on_core import launched_grid, takes_semaphores
-from palladio.call.inline.written import inlined_grid, written_out
+from palladio.call.inline.written import inlined_grid, is_inlining
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
 from palladio.call.staged import loaded, prepared, returned
@@ -194,7 +194,7 @@ def _refuse_beside_grid_spec(grid: Any, in_specs: Any, out_specs: Any, scratch_s
     given |= {"out_specs": out_specs is not no_block_spec, "scratch_shapes": bool(scratch_shapes)}
     for argument, present in given.items():
         if present:
-            raise PalladioValueError("stands in the grid_spec already; give one of the two", argument=argument)
+            raise PalladioValueError("is in the grid_spec already; give one of the two", argument=argument)
 
 
 def _advised(compiler_params: Any, rank: int) -> tuple[tuple[bool, ...], tuple[tuple[str, Any], ...]]:
@@ -268,7 +268,7 @@ class PallasCall:
         """
         with at_call():
             try:
-                if self._with_semaphores and not written_out():
+                if self._with_semaphores and not is_inlining():
                     return launched_grid(self, args, out)
                 return self._call(args, out)
             except CapturesReference:
@@ -285,7 +285,7 @@ class PallasCall:
             leaves, found = trees.flatten(args)
             structure = structure if found == trees.row(len(args)) else found
         sizes = [size for size in self.grid.sizes if not isinstance(size, int)]
-        if written_out() or (
+        if is_inlining() or (
             current_trace() is not None and any(isinstance(leaf, Traced) for leaf in (*leaves, *sizes))
         ):
             return self._form(args, leaves, structure, sizes, out)
@@ -307,7 +307,7 @@ class PallasCall:
         self, args: tuple[Any, ...], leaves: Sequence[Any], structure: Hashable, sizes: Sequence[Any], out: Any
     ) -> Any:
         """The call as an equation of the program being traced; in the program of a device, inlined."""
-        if written_out():
+        if is_inlining():
             return inlined_grid(self, args)
         request(self.interpret)
         if out is not None:
@@ -503,6 +503,7 @@ class _Builder:
             f"n{axis}" for axis, size in enumerate(grid.sizes) if size is None
         ]
         structure = trees.flatten((self.args, call.outputs.tree))[1]
+        no_output = self.without_output()
 
         def flat(*values: Any) -> Sequence[Any]:
             ids, extra, given = values[:rank], iter(values[rank : rank + dynamic]), values[rank + dynamic :]
@@ -511,6 +512,7 @@ class _Builder:
             arrays = len(refs) - len(grid.scratch)
             refs = self.with_one_memory(refs)
             args, outs = trees.unflatten(structure, refs[:arrays])
+            outs = (*outs, *no_output)
             scratch = trees.unflatten(scratch_tree, refs[arrays:])
             keywords = dict(scratch) if isinstance(scratch, Mapping) else {}
             positional = () if keywords else scratch if isinstance(scratch, (tuple, list)) else (scratch,)
@@ -565,8 +567,15 @@ class _Builder:
         scratch = call.spec.scratch_shapes
         named = list(scratch) if isinstance(scratch, Mapping) else []
         buffers = 0 if named else len(scratch) if isinstance(scratch, (tuple, list)) else 1
-        roles = [("prefetched scalars", count), ("inputs", len(self.args) - count), ("outputs", len(call.outputs.tree))]
+        outputs = len(call.outputs.tree) + len(self.without_output())
+        roles = [("prefetched scalars", count), ("inputs", len(self.args) - count), ("outputs", outputs)]
         check_parameters(call.kernel, [*roles, ("scratch buffers", buffers)], named)
+
+    def without_output(self) -> tuple[None, ...]:
+        """The None for `out_shape=None`, if the kernel requires one parameter more than it has inputs."""
+        if not self.call.outputs.absent or self.call.spec.scratch_shapes:
+            return ()
+        return (None,) * (len(positional_names(self.call.kernel, defaults=False)) == len(self.args) + 1)
 
     def ref_hints(self) -> list[str]:
         """The kernel's parameter names, for references that are whole parameters."""

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from palladio.array import convert
 from palladio.array.axes import normalize_axis
 from palladio.array.functions.shape import moveaxis
@@ -19,7 +21,9 @@ from palladio.trace.trace import current_trace
 
 
 @checked_call
-def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+def vmap(
+    fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
+) -> Callable[..., Any]:
     """A function that applies `fun` to each element along an axis of its arguments and stacks the results.
 
     `fun` is traced once and runs in a loop, one element after the other; it may launch kernels.
@@ -29,22 +33,26 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
         in_axes: the axis of every argument, or a tuple with one entry for each: an axis, None for one that is passed
             whole, or a pytree of those.
         out_axes: the axis along which each result is stacked, in a structure that results have or begin with.
+        axis_size: the size of that axis, where no argument has it.
 
     Returns:
         A function of arrays `dtype[..., n, ...]`, with one n for all.
 
     Raises:
-        PalladioTypeError: not a function, or an axis; axes of another structure than the arguments.
-        PalladioValueError: no axis at all; axes of different sizes.
+        PalladioTypeError: not a function, an axis or a size; axes of another structure than the arguments.
+        PalladioValueError: no axis at all; axes of different sizes; a negative size.
     """
     with at_call():
         require_function(fun, "what vmap applies", "fun")
+        _check_size(axis_size)
 
     def mapped(*args: Any) -> Any:
         leaves, structure = trees.flatten(args)
         axes = _spread(in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args), args, "in_axes")
         along = [n for n, axis in enumerate(axes) if axis is not None]
         sizes = {_extent(leaves[n], axes[n], n) for n in along}
+        if axis_size is not None:
+            sizes.add(axis_size)
         if len(sizes) != 1:
             raise PalladioValueError(
                 "vmap needs one size, that of the axes that it goes along",
@@ -59,7 +67,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
             return None, fun(*trees.unflatten(structure, given))
 
         moved = [moveaxis(leaves[n], axes[n], 0) if axes[n] else leaves[n] for n in along]
-        results = scan(step, None, moved)[1]
+        results = scan(step, None, moved, length=axis_size)[1]
         stacked, form = trees.flatten(results)
         places = _spread(out_axes, results, "out_axes")
         return trees.unflatten(
@@ -74,6 +82,15 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
         return mapped(*args) if current_trace() is not None else staged(*args)
 
     return call
+
+
+def _check_size(size: Any) -> None:
+    if size is None:
+        return
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+        raise PalladioTypeError("the size of a mapped axis is an integer", argument="axis_size", got=repr(size))
+    if size < 0:
+        raise PalladioValueError("the size of a mapped axis is at least 0", argument="axis_size", got=size)
 
 
 def _extent(leaf: Any, axis: int, number: int) -> int:

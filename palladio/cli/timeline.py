@@ -29,7 +29,7 @@ def add(subparsers: Any) -> None:
         "timeline",
         help="draw when each thread of a kernel computes, copies and waits",
         description="Runs a function on the simulator and draws its first launch in model time: when each thread "
-        "computes and waits, and when its copies and products are under way. It is a cost model of an H100, "
+        "computes and waits, and when its copies and products are in flight. It is a cost model of an H100, "
         f"{MODELLED}.",
     )
     declare(parser)

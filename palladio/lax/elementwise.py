@@ -93,7 +93,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-def _alike(name: str, *values: ArrayLike) -> tuple[list[Array], bool]:
+def _in_one_dtype(name: str, *values: ArrayLike) -> tuple[list[Array], bool]:
     """The values in their one dtype, and whether it is weak."""
     dtype, weak = result_type(*values)
     if any(array_type(value).dtype != dtype for value in values if not is_weak(value)):
@@ -106,7 +106,7 @@ def _alike(name: str, *values: ArrayLike) -> tuple[list[Array], bool]:
 
 
 def _strict(op: Op, *values: ArrayLike) -> Array:
-    alike, weak = _alike(op.name, *values)
+    alike, weak = _in_one_dtype(op.name, *values)
     return mark_weak(call(op, *alike), weak)
 
 
@@ -133,7 +133,7 @@ def _binary(op: Op) -> Callable[[ArrayLike, ArrayLike], Array]:
 
 def _comparison(op: Op) -> Callable[[ArrayLike, ArrayLike], Array]:
     def function(x: ArrayLike, y: ArrayLike) -> Array:
-        return call(op, *_alike(op.name, x, y)[0])
+        return call(op, *_in_one_dtype(op.name, x, y)[0])
 
     _named(function, op)
     return function
@@ -199,7 +199,7 @@ clz = _unary(bits.clz)
 
 def is_finite(x: ArrayLike) -> Array:
     """True if a float is neither infinite nor NaN, as bool."""
-    return call(functions.is_finite, *_alike("is_finite", x)[0])
+    return call(functions.is_finite, *_in_one_dtype("is_finite", x)[0])
 
 
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
@@ -212,7 +212,7 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
 
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """`x` to the power of a static integer, which is not negative for integers `x`."""
-    (x,), weak = _alike("integer_pow", x)
+    (x,), weak = _in_one_dtype("integer_pow", x)
     return mark_weak(call(arithmetic.integer_pow, x, y=y), weak)
 
 
@@ -236,7 +236,7 @@ class RoundingMethod(Enum):
 def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """The nearest whole number, of floats."""
     method = RoundingMethod(rounding_method)
-    (x,), weak = _alike("round", x)
+    (x,), weak = _in_one_dtype("round", x)
     half = "even" if method is RoundingMethod.TO_NEAREST_EVEN else "away"
     return mark_weak(call(functions.round, x, half=half), weak)
 
@@ -248,7 +248,7 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
 
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """`on_true` where the bool `pred` is true, `on_false` elsewhere; `pred` is a scalar or of the cases' shape."""
-    cases, weak = _alike("select", on_true, on_false)
+    cases, weak = _in_one_dtype("select", on_true, on_false)
     return mark_weak(call(compare.select, pred, *cases), weak)
 
 
@@ -265,7 +265,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """
     if not cases:
         raise PalladioValueError("select_n takes one case or more", argument="cases")
-    chosen, weak = _alike("select_n", *cases)
+    chosen, weak = _in_one_dtype("select_n", *cases)
     dtype = array_type(which).dtype
     if dtype == dtypes.BOOL:
         if len(cases) > 2:
@@ -288,7 +288,7 @@ def convert_element_type(operand: ArrayLike, new_dtype: dtypes.DTypeLike) -> Arr
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: dtypes.DTypeLike) -> Array:
     """The same bits as another dtype: `f32[n]` to `u32[n]`, to `u8[n, 4]` and back."""
-    (operand,), _ = _alike("bitcast_convert_type", operand)
+    (operand,), _ = _in_one_dtype("bitcast_convert_type", operand)
     return call(casts.bitcast_convert, operand, dtype=dtypes.canonical(new_dtype))
 
 

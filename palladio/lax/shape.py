@@ -47,7 +47,7 @@ def static_integers(values: Any, argument: str) -> tuple[int, ...]:
     try:
         return tuple(operator.index(value) for value in values)
     except TypeError:
-        raise PalladioTypeError("static integers are wanted", argument=argument, got=f"{values!r:.60}") from None
+        raise PalladioTypeError("static integers are needed", argument=argument, got=f"{values!r:.60}") from None
 
 
 def _sizes(values: Any, argument: str) -> Shape:

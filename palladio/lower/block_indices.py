@@ -46,7 +46,7 @@ def digits(grid: Grid, index_map: Program, atom: Atom) -> Digits | None:
     return Digits(factors, reach + 1 if dense else 0)
 
 
-def told_apart(grid: Grid, block: BlockMap) -> set[int]:
+def determined_axes(grid: Grid, block: BlockMap) -> set[int]:
     """The grid axes whose index is determined by the block of a step."""
     if not block.contiguous:  # an axis may have two indices
         return set()

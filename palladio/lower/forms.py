@@ -188,7 +188,7 @@ def _views_are_inside(eqn: Eqn, facts: Facts) -> bool:
 
 
 def _writes_are_kept(eqn: Eqn, facts: Facts) -> bool:
-    blocks = eqn.grid.split(range(len(eqn.kernel.inputs))).arrays[eqn.grid.scalars :]
+    blocks = eqn.grid.positions.arrays[eqn.grid.scalars :]
     views = zip(blocks, eqn.grid.scheduled.blocks, strict=True)
     return all(view.write_back == (n in eqn.kernel.written) for n, view in views)
 

@@ -9,7 +9,7 @@ same structure shows which outputs are written once and never read.
 from __future__ import annotations
 
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var, walk
-from palladio.lower.block_indices import digits, told_apart
+from palladio.lower.block_indices import determined_axes, digits
 from palladio.ops.arrays.arithmetic import sub
 from palladio.ops.arrays.compare import select
 from palladio.ops.arrays.keep import tee
@@ -44,7 +44,7 @@ def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...
     if any(extent % size for size, extent in zip(sizes, type.shape, strict=True)):
         return None
     mine = [var for var, spread in zip(block.index_map.inputs, grid.parallel) if spread]
-    known = [block.index_map.inputs[axis] for axis in told_apart(grid, block)]
+    known = [block.index_map.inputs[axis] for axis in determined_axes(grid, block)]
     if not all(
         var in known or any(_reflects(block.index_map, atom, var) for atom in block.index_map.outputs) for var in mine
     ):
@@ -65,7 +65,7 @@ def written_once(grid: Grid, kernel: Program) -> set[int]:
     found = set()
     for n, (block, ref) in enumerate(zip(grid.outputs, refs)):
         touching = [eqn for eqn in kernel.eqns if any(atom is ref for atom in eqn.inputs)]
-        apart = told_apart(grid, block)
+        apart = determined_axes(grid, block)
         moves = all(size == 1 or axis in apart for axis, size in enumerate(grid.sizes))
         if n not in aliases and moves and len(touching) == 1 and _stored_first(kernel, ref):
             found.add(n)

@@ -298,6 +298,12 @@ class Grid:
         """The inputs of the kernel, or one value for each of them, by role. The scalars are operands."""
         return KernelInputs.split(values, len(self.sizes), self.dynamic, len(self.output_types), len(self.scratch))
 
+    @cached_property
+    def positions(self) -> KernelInputs[int]:
+        """The positions of the kernel's inputs, by role."""
+        arrays = len(self.inputs) + len(self.outputs)
+        return self.split(range(len(self.sizes) + self.dynamic + self.scalars + arrays + len(self.scratch)))
+
 
 def extents(sizes: Sequence[int | None], given: Sequence[Any]) -> list[int]:
     """The sizes of all axes of a grid; a call supplies those that are None.
@@ -345,7 +351,7 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     for source, target in grid.aliases:
         outputs[target] = np.array(values[source])
     scratch = [np.full(ref.shape, dtypes.uninitialized(ref.dtype), ref.dtype) for ref in grid.scratch]
-    written, positions = kernel.written, grid.split(range(len(kernel.inputs)))
+    written, positions = kernel.written, grid.positions
     values = [
         np.array(value) if n in written else _read_only(value)
         for n, value in zip(positions.operands, values, strict=True)

@@ -100,6 +100,6 @@ class Sync:
         return tuple(dict.fromkeys((*waits, *polls, *self.arrives)))
 
     @property
-    def gives_way(self) -> bool:
+    def yields(self) -> bool:
         """True if other threads may run before it completes: it waits, polls, or meets them."""
         return isinstance(self.waits, str) or self.polls is not None or self.meets

@@ -548,7 +548,7 @@ def test_a_second_thread_takes_over_from_one_that_failed() -> None:
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["failed", "prepared"]
-    assert not cache._underway
+    assert not cache._in_progress
 
 
 class Dict(dict[str, Any]):

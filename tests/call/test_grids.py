@@ -278,3 +278,14 @@ def test_a_kernel_may_write_its_prefetched_scalars() -> None:
     spec = pl.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=(2,))
     assert pl.pallas_call(kernel, described((2,), INT32), grid_spec=spec)(at).tolist() == [6, 7]
     assert at.tolist() == [5]
+
+
+def test_a_dynamic_grid_size_may_be_an_array_of_one_number() -> None:
+    def count(out: Any) -> None:
+        out[0] = pl.program_id(0)
+
+    @pl.jit
+    def last(n: Any) -> Any:
+        return pl.pallas_call(count, pl.ShapeDtypeStruct((1,), np.int32), grid=(n,))()
+
+    assert last(np.array([5], np.int32)) == 4

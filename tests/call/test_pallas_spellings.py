@@ -204,3 +204,37 @@ def test_layouts_of_blackwell_are_refused_where_a_kernel_uses_them() -> None:
         """,
     ):
         plgpu.kernel(kernel, pl.ShapeDtypeStruct((64, 8), np.float32))()
+
+
+def test_a_kernel_without_outputs_may_have_a_parameter_for_them() -> None:
+    seen: list[Any] = []
+
+    def kernel(x_ref: Any, nothing: Any) -> None:
+        seen.append(nothing)
+
+    pl.pallas_call(kernel, None, grid=(2,))(np.ones(4, np.float32))
+    pl.pallas_call(lambda x_ref: None, None, grid=(2,))(np.ones(4, np.float32))
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("out_shape", [None, ()])
+def test_a_default_of_a_kernel_without_outputs_stands(out_shape: Any) -> None:
+    seen: list[Any] = []
+
+    def kernel(x_ref: Any, scale: Any = 3) -> None:
+        seen.append(scale)
+
+    pl.pallas_call(kernel, out_shape, grid=(1,))(np.ones(2, np.float32))
+    assert seen == [3]
+
+
+def test_only_none_in_place_of_outputs_is_passed_to_the_kernel() -> None:
+    seen: list[Any] = []
+
+    def kernel(x_ref: Any, nothing: Any, scale: Any = 3) -> None:
+        seen.append((nothing, scale))
+
+    pl.pallas_call(kernel, None, grid=(1,))(np.ones(2, np.float32))
+    assert seen == [(None, 3)]
+    with pytest.raises(pl.PalladioTypeError, match="the kernel takes other parameters than the call has references"):
+        pl.pallas_call(kernel, (), grid=(1,))(np.ones(2, np.float32))

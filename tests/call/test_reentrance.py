@@ -81,7 +81,7 @@ def test_a_handler_may_prepare_the_same_call_and_others() -> None:
             for key in "abcab":
                 assert prepared.get(key, lambda key=key: key) == key  # type: ignore[misc]
             assert len(prepared._entries) <= 2
-            assert not prepared._underway
+            assert not prepared._in_progress
             prepared.clear()
 
         return at_each_place(cache, calls, handler)

@@ -56,6 +56,15 @@ def test_a_staged_function_maps_inside() -> None:
     assert np.array_equal(pl.jit(lambda x: pl.vmap(doubled)(x) + 1)(X), 2 * X + 1)
 
 
+def test_a_size_without_arguments() -> None:
+    def kernel(out: Any) -> None:
+        out[...] = jnp.full((3,), pl.num_programs(0), jnp.int32)
+
+    whole = pl.BlockSpec((3,), lambda i: (0,))
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((3,), np.int32), grid=(4,), out_specs=whole)
+    assert np.array_equal(pl.vmap(pl.vmap(call, axis_size=2), axis_size=5)(), np.full((5, 2, 3), 4))
+
+
 def test_no_axis() -> None:
     with shows(
         ValueError,

@@ -94,7 +94,10 @@ def close(found: Any, expected: Any) -> None:
 
 
 def codes(call: Callable[..., Any], *args: Any) -> set[str]:
-    return {finding.code for finding in pl.check(call, *args, schedules=4).findings}
+    """The codes of a check that has no error."""
+    report = pl.check(call, *args, schedules=4)
+    assert report.ok, report.render()
+    return {finding.code for finding in report.findings}
 
 
 @pytest.mark.parametrize("cluster", [None, 0, 1], ids=["no cluster", "cluster along m", "cluster along n"])

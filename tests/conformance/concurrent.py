@@ -455,6 +455,35 @@ def a_cluster_known_at_the_call(rng: np.random.Generator, dtype: np.dtype) -> Ca
     return Launched(kernel, [x], [wide(x)[::-1]], [dtype], options, 0)
 
 
+@row("concurrent", (INT, FLOAT))
+def programs_on_two_meshes(rng: np.random.Generator, dtype: np.dtype) -> Case:
+    x = draw(rng, dtype, (2, 8))
+    one = plgpu.Mesh(grid=(2,), grid_names=("x",))
+    other = plgpu.Mesh(grid=(2,), grid_names=("x",), **threads(2))
+
+    def gives(x_ref: Any, o_ref: Any, rows: Any, ready: Any, tile: Any, full: Any) -> None:
+        block = pl.axis_index("x")
+        rows[block] = x_ref[block] * 2
+        pl.semaphore_signal(ready.at[block])
+
+    def takes(x_ref: Any, o_ref: Any, rows: Any, ready: Any, tile: Any, full: Any) -> None:
+        block, me = pl.axis_index("x"), pl.axis_index("wg")
+
+        @pl.when(me == 0)
+        def _() -> None:
+            plgpu.copy_gmem_to_smem(x_ref.at[1 - block], tile, full)
+
+        @pl.when(me == 1)
+        def _() -> None:
+            pl.semaphore_wait(ready.at[block])
+            plgpu.barrier_wait(full)
+            o_ref[block] = rows[block] + tile[...]
+
+    shared = [plgpu.GMEM((2, 8), dtype), plgpu.SemaphoreType.REGULAR((2,))]
+    options = {"mesh": [one, other], "scratch_types": [*shared, (plgpu.SMEM @ other)((8,), dtype), FULL @ other]}
+    return Launched([gives, takes], [x], [2 * wide(x) + wide(x)[::-1]], [dtype], options, 2)  # type: ignore[arg-type]
+
+
 # The tensor cores.
 
 M, N, K = 128, 16, 64

@@ -1,11 +1,14 @@
 """`python -m palladio.demo`: arguments, exit status, and what is missing."""
 
+import re
+import subprocess
 import sys
 
 import pytest
 
 from palladio.demo.__main__ import main
 from palladio.demo.train import Config
+from tests.architecture.source import ROOT
 
 TINY = ["--epochs", "1", "--width", "16", "--hidden", "16", "--batch", "512"]
 
@@ -63,3 +66,15 @@ def test_without_scikit_learn_the_extra_is_named(capsys, monkeypatch):
 
 def test_the_default_is_eight_experts_of_width_128():
     assert Config() == Config(epochs=60, seed=0, batch=200, width=128, hidden=128, experts=8)
+
+
+def test_under_torchrun_the_experts_are_on_its_processes():
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    demo = ["-m", "palladio.demo.distributed", "--epochs", "10"]
+    done = subprocess.run([*torchrun, *demo], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert "2 processes" in done.stdout, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("2 processes, 8 experts; loss from epoch to epoch: ")
+    accuracy = re.fullmatch(r"held-out accuracy ([\d.]+)%, the goal is 96%", second)
+    assert accuracy is not None and float(accuracy[1]) > 80
+    assert (done.returncode == 0) == (float(accuracy[1]) >= 96)

@@ -60,7 +60,7 @@ def test_a_sequence_is_asked_for_by_the_name_of_the_argument(name: str) -> None:
 
 
 def test_a_peer_is_told_by_named_indices() -> None:
-    with pytest.raises(pl.PalladioTypeError, match="a block of the cluster is told by its indices along named axes"):
+    with pytest.raises(pl.PalladioTypeError, match="a block of the cluster is named by its indices along named axes"):
         inside(lambda s: plgpu.cluster_ref(s, 1), **CLUSTER)()
 
 

@@ -67,7 +67,7 @@ def test_an_option_of_other_compilers_that_is_nearly_one_of_ours() -> None:
     with shows(
         TypeError,
         """
-        dimension_semantic: this is not a parameter, and one with an effect is called nearly so
+        dimension_semantic: this is not a parameter; one with a similar name has an effect
           hint:     did you mean dimension_semantics?
           test_signatures.py:N, in test_an_option_of_other_compilers_that_is_nearly_one_of_ours
             pltpu.CompilerParams(dimension_semantic=("parallel",))

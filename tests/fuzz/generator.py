@@ -114,7 +114,7 @@ class Generator:
 
 
 class Block:
-    """A program under way: what may be used in it, and its equations so far."""
+    """A program under construction: what may be used in it, and its equations so far."""
 
     def __init__(self, generator: Generator, inputs: Sequence[Var], depth: int) -> None:
         self.generator = generator

@@ -12,7 +12,7 @@ import palladio as pl
 from palladio.call.staged import CALLS
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import Eqn, walk
-from palladio.lower.block_indices import Digits, digits, told_apart
+from palladio.lower.block_indices import Digits, determined_axes, digits
 from palladio.lower.grids.schedule import schedule_of
 
 X = np.random.default_rng(0).standard_normal((48, 8), np.float32)
@@ -53,7 +53,7 @@ def digits_of(eqn: Eqn) -> Digits | None:
 def test_an_index_that_tells_the_steps_apart(index: Callable[..., Any], grid: tuple[int, ...], expected: Any) -> None:
     eqn = call_of(index, grid)
     assert digits_of(eqn) == expected
-    assert told_apart(eqn.grid, eqn.grid.outputs[0]) == {0, 1}
+    assert determined_axes(eqn.grid, eqn.grid.outputs[0]) == {0, 1}
     schedule = schedule_of(eqn)
     assert schedule.tasks == (0, 1)
     assert schedule.starts[0].once

@@ -94,7 +94,7 @@ def _together(devices: Devices, arrived: Sequence[Arrived], interpret: Any) -> l
 
 def _different(count: int, what: str) -> PalladioValueError:
     return PalladioValueError(
-        "the devices launch different programs; what differs by device is asked for in the kernel",
+        "the devices launch different programs; the kernel itself must read what differs by device",
         argument="f",
         got=f"{count} {what}",
         hint="lax.axis_index(name) inside of the kernel",

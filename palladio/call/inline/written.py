@@ -41,7 +41,7 @@ def in_device_programs() -> Iterator[None]:
         _devices.reset(token)
 
 
-def written_out() -> bool:
+def is_inlining() -> bool:
     """True where kernel calls are inlined."""
     return _devices.get()
 

@@ -23,7 +23,6 @@ from palladio.types.types import HBM, MemorySpace
 class CoreType(Enum):
     """The kinds of core."""
 
-    CORE = "core"
     TC = "tensor_core"
     SC_SCALAR_SUBCORE = "scalar_subcore"
     SC_VECTOR_SUBCORE = "vector_subcore"
@@ -143,7 +142,7 @@ class CoreMesh(MeshOfCores):
     sizes: Sequence[int]
     device_axes: Sequence[str]
     axes: tuple[tuple[str, int, str], ...] = field(init=False, repr=False)
-    core_type: CoreType = field(default=CoreType.CORE, init=False, repr=False)
+    core_type: CoreType | None = field(default=None, init=False, repr=False)
 
     def __init__(
         self, axis_names: str | Sequence[str], shape: int | Sequence[int], *, device_axes: str | Sequence[str] = ()

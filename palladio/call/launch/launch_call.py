@@ -19,7 +19,7 @@ from palladio.base.errors import (
     PalladioValueError,
     at_call,
 )
-from palladio.call.inline.written import inlined_launch, written_out
+from palladio.call.inline.written import inlined_launch, is_inlining
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
 from palladio.call.out_arrays import checked_buffers
@@ -143,7 +143,7 @@ class LaunchCall:
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
         """The launch as an equation of the program being traced; in the program of a device, inlined."""
-        if written_out():
+        if is_inlining():
             return inlined_launch(self, args)
         request(self.interpret)
         if enclosing_axes().kinds:
@@ -439,7 +439,7 @@ class _Builder:
                 f"the body {function_name(body)} of {self.call.what} captures an array",
                 got=str(captured),
                 hint="only scalars and references may be closed over; pass arrays as arguments",
-                jax="You can only close over scalars and Refs",
+                jax="You can only close over scalars and Refs: it captures non-Ref constants",
             )
 
         return refuse

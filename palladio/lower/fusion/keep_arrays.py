@@ -58,12 +58,12 @@ class Keeping:
 
     Fields:
         found: the equations where an array had to be kept, each with the reason.
-        gives_way: whether the programs are those of threads, which yield to others while they wait.
+        of_threads: whether the programs are those of threads, which yield to others while they wait.
     """
 
-    def __init__(self, gives_way: bool = False) -> None:
+    def __init__(self, of_threads: bool = False) -> None:
         self.found: list[tuple[Eqn, str]] = []
-        self.gives_way = gives_way
+        self.of_threads = of_threads
 
     def program(
         self, program: Program, inputs: Sequence[Known], leaving: Sequence[Storage] = ()
@@ -195,13 +195,13 @@ class _ProgramKeeping:
         fits = ref.type.array == var.type and isinstance(memory, Storage) and memory.has_rows
         reads = any(memory in value.reads for value in self.reading.values())
         touches = any(self.values.get(atom) is memory for eqn in between for atom in eqn.inputs)
-        gives_way = any(eqn.synchronises for eqn in between)
-        return fits and not (reads or touches or gives_way)
+        synchronises = any(eqn.synchronises for eqn in between)
+        return fits and not (reads or touches or synchronises)
 
     def stale(self, eqn: Eqn) -> list[Var]:
         """The arrays that are still used and that read memory which an equation or another thread changes meanwhile."""
         written = [self.values[var] for var in eqn.written]
-        changed = self.shared() if self.keeping.gives_way and gives_way(eqn) else set()
+        changed = self.shared() if self.keeping.of_threads and may_yield(eqn) else set()
         if not written and not changed:
             return []
         apart = None
@@ -288,13 +288,13 @@ def reduces_rows(eqn: Eqn, atom: Atom) -> bool:
     return len(atom.type.shape) - 1 in eqn.params.get("axes", ())
 
 
-def gives_way(eqn: Eqn) -> bool:
+def may_yield(eqn: Eqn) -> bool:
     """True if other threads may run, and change memory, while an equation does."""
     if eqn.op is launch:
         return True
     if eqn.op is repeat:  # it may wait for a write of another thread
         return any(isinstance(type, RefType) for type in eqn.input_types)
-    return eqn.synchronises and (eqn.op.control or (eqn.op.sync is not None and eqn.op.sync.gives_way))
+    return eqn.synchronises and (eqn.op.control or (eqn.op.sync is not None and eqn.op.sync.yields))
 
 
 # Operations that run programs.
@@ -346,7 +346,7 @@ def _collective_scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _R
 def _grid_call(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
     known = given(eqn.kernel.inputs)
     blocks = (*eqn.grid.inputs, *eqn.grid.outputs)
-    for position, block in zip(eqn.grid.split(range(len(known))).arrays[eqn.grid.scalars :], blocks, strict=True):
+    for position, block in zip(eqn.grid.positions.arrays[eqn.grid.scalars :], blocks, strict=True):
         known[position] = Storage(has_rows=not isinstance(block.dims[-1], Squeezed) if block.dims else True)
     return _with(eqn, kernel=keeping.program(eqn.kernel, known)[0]), _left(eqn)
 
@@ -354,7 +354,7 @@ def _grid_call(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
 def _launch(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
     """The programs of threads. Memory that none of them writes does not change while they yield."""
     changed = eqn.launch.written(eqn.programs)
-    threads = Keeping(gives_way=True)
+    threads = Keeping(of_threads=True)
     programs = []
     for number, program in enumerate(eqn.programs):
         positions = eqn.launch.split(number, range(len(program.inputs)))

@@ -78,7 +78,7 @@ class Availability:
         return self.residence in (Residence.SCALAR, Residence.MEMORY, Residence.FREE)
 
 
-MUCH = 16
+FREE_RATIO = 16
 """The ratio of sizes from which on reading the repeated elements of a smaller array is free."""
 
 SCALAR, KEPT = Availability(Residence.SCALAR), Availability(Residence.MEMORY)
@@ -165,7 +165,7 @@ def _rearranged(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     (x,) = _values(inputs)
-    small = x.is_kept and MUCH * eqn.inputs[0].type.size <= eqn.outputs[0].type.size
+    small = x.is_kept and FREE_RATIO * eqn.inputs[0].type.size <= eqn.outputs[0].type.size
     return Availability(
         Residence.FREE if x.is_kept else Residence.EACH, merged([x], aligned=False), is_spread=small or x.is_spread
     )

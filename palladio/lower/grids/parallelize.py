@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from palladio.ir.core import Eqn, Literal, Program, Var, walk
-from palladio.lower.block_indices import told_apart
+from palladio.lower.block_indices import determined_axes
 from palladio.lower.initialization import stores_all
 from palladio.lower.views import views
 from palladio.ops.control import cond
@@ -64,7 +64,7 @@ def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
 
 def _is_plain(grid: Grid, kernel: Program) -> bool:
     """True if a kernel only reads, and writes only to its outputs and scratch."""
-    positions = grid.split(range(len(kernel.inputs)))
+    positions = grid.positions
     own = {*positions.outputs, *positions.scratch}
     return all(
         effect.position is not None and (effect.kind is EffectKind.READ or effect.position in own)
@@ -74,7 +74,7 @@ def _is_plain(grid: Grid, kernel: Program) -> bool:
 
 def has_own_blocks(grid: Grid, block: BlockMap, axis: int) -> bool:
     """True if different indices along a grid axis give disjoint blocks."""
-    return axis in told_apart(grid, block)
+    return axis in determined_axes(grid, block)
 
 
 def _begins_with_store(program: Program, ref: Var, known: Known) -> bool:

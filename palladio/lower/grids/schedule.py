@@ -28,7 +28,7 @@ def schedule_of(eqn: Eqn) -> Schedule:
 
 
 def _blocks(eqn: Eqn, grid: Grid, kernel: Program) -> tuple[BlockView, ...]:
-    positions = grid.split(range(len(kernel.inputs))).arrays[grid.scalars :]
+    positions = grid.positions.arrays[grid.scalars :]
     found = []
     for number, (block, array) in zip(positions, blocks_of(eqn, grid), strict=True):
         boxed = "view" if all(axes_inside(grid, block, array)) else "guarded"

@@ -304,6 +304,12 @@ def _resolve(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) ->
     return tuple(key), inside, gathers
 
 
+def view_key(index: Index, shape: tuple[int, ...], operands: Sequence[Array]) -> tuple[Any, ...] | None:
+    """The NumPy key of an index whose selection is a view inside an array of a shape; None for others."""
+    key, inside, gathers = _resolve(index, shape, operands)
+    return (*key, ...) if inside and not gathers else None
+
+
 def _cut(array: Array, key: tuple[Any, ...], outside: Any) -> tuple[Array, tuple[Any, Any] | None]:
     """A copy of a selection by integers and slices, and the keys (in array and copy) of the part that lies inside.
 

@@ -56,7 +56,7 @@ def _sync_type(barrier: Type, *indices: Type, transforms: Transforms) -> Sequenc
 
 barrier_sync = Op(
     "barrier_sync",
-    "Arrives at the named barrier and waits for the completion of the phase under way.",
+    "Arrives at the named barrier and waits for the completion of the current phase.",
     _sync_type,
     only_among_threads("barrier_sync"),
     sync=Sync(waits="barrier", arrives=("barrier",)),

@@ -18,10 +18,10 @@ from palladio.types.types import ArrayType, RefType, Type
 
 INDEX = ArrayType((), dtypes.INT32)
 CORES = ("device", "core", "subcore")
-BESIDE = ("cluster", *CORES)
+MEMORY_KINDS = ("cluster", *CORES)
 """The kinds of axes that number the blocks of a cluster, or cores, which run concurrently with private memory."""
-WITHIN = ("thread", "warp")
-KINDS = ("grid", "cluster", *WITHIN, *CORES)
+THREAD_KINDS = ("thread", "warp")
+KINDS = ("grid", "cluster", *THREAD_KINDS, *CORES)
 
 
 @dataclass(frozen=True)

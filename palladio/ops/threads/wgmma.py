@@ -91,9 +91,10 @@ def require_static(stack: Transforms) -> None:
         )
 
 
-def multiplied(acc: Any, a: Any, b: Any) -> Any:
-    """acc + a @ b in the accumulator's dtype; float operands are multiplied in float32."""
-    return acc + dot.dot_general.eval(a, b, **_MATRIX, dtype=acc.dtype)[0]
+def multiplied(acc: Any, a: Any, b: Any, out: Any = None) -> Any:
+    """acc + a @ b in the accumulator's dtype, in `out` if given; float operands are multiplied in float32."""
+    product = dot.dot_general.eval(a, b, **_MATRIX, dtype=acc.dtype)[0]
+    return acc + product if out is None else np.add(acc, product, out=out)
 
 
 def _wgmma_eval(acc: Any, a: Any, b: Any, *indices: Any, transforms: Stacks) -> Sequence[Any]:
