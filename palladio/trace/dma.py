@@ -20,7 +20,7 @@ from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError,
 from palladio.ir.bind import bind
 from palladio.ops.threads import copy as ops
 from palladio.ops.threads.launch import MeshAxis
-from palladio.trace import access, control, semaphores
+from palladio.trace import control, semaphores
 from palladio.trace.grid import axis_index, axis_size
 from palladio.trace.reference import DynamicPart, Reference, reached, require_reference
 from palladio.trace.select_ref import SelectedRef
@@ -247,12 +247,11 @@ class AsyncCopyDescriptor:
 
         Args:
             priority: advice to the hardware, 0 or 1.
-            add: add to the target, each element atomically; of local copies of static sizes. The addition happens at
-                the start: the checker does not find a read of the target, or a write to the source, before the wait.
+            add: add to the target, each element atomically.
 
         Raises:
             PalladioValueError: source and target have two shapes or dtypes.
-            PalladioNotImplementedError: a copy to another core or device, or of a dynamic size, that adds.
+            PalladioNotImplementedError: a copy to another core or device that adds.
         """
         if add and self.is_remote:
             raise PalladioNotImplementedError(
@@ -267,15 +266,13 @@ class AsyncCopyDescriptor:
                 control.switch(selected.index, [functools.partial(each.start, priority, add=add) for each in chosen])
                 return
         _require_alike(self.src_ref, self.dst_ref)
-        if add:
-            self._add()
-            return
         if isinstance(self.dst_ref, DynamicPart):
-            self._start_elements(self.src_ref, self.dst_ref)  # type: ignore[arg-type]
+            self._start_elements(self.src_ref, self.dst_ref, add)  # type: ignore[arg-type]
             return
         if not self.is_remote:
             roots, stacks, operands = reached(self.src_ref, self.dst_ref, self.recv_sem)
-            bind(ops.dma_start, *roots, *operands, transforms=stacks)
+            reduction = {"reduction": "add"} if add else {}
+            bind(ops.dma_start, *roots, *operands, transforms=stacks, **reduction)
             if _lands_at_once(roots[2]):
                 self._wait(self.recv_sem)
                 semaphores.semaphore_signal(self.recv_sem, self._bytes)
@@ -291,25 +288,13 @@ class AsyncCopyDescriptor:
             )
         bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
 
-    def _add(self) -> None:
-        """Add the source to the target; the copy is complete then."""
-        if isinstance(self.src_ref, DynamicPart) or isinstance(self.dst_ref, DynamicPart):
-            raise PalladioNotImplementedError(
-                "a copy of a dynamic size does not add",
-                argument="add",
-                got=repr(self),
-                hint="add element by element in a pl.loop, each with a copy of a static size",
-            )
-        access.atomic_add(self.dst_ref, self.src_ref[...])  # type: ignore[index]
-        semaphores.semaphore_signal(self.recv_sem, self._bytes)
-
-    def _start_elements(self, source: DynamicPart, target: DynamicPart) -> None:
+    def _start_elements(self, source: DynamicPart, target: DynamicPart, add: bool) -> None:
         """Start a copy for each position along the axes of dynamic size."""
 
         def along(axes: Sequence[int], numbers: Mapping[int, Any]) -> None:
             if not axes:
                 parts = source.element(numbers), target.element(numbers)
-                AsyncCopyDescriptor(*parts, self.send_sem, self.recv_sem, self.remote).start()
+                AsyncCopyDescriptor(*parts, self.send_sem, self.recv_sem, self.remote).start(add=add)
                 return
 
             @control.loop(0, target.slices[axes[0]].size)
@@ -432,8 +417,7 @@ def async_copy(src_ref: Any, dst_ref: Any, sem: Any, *, priority: int = 0, add: 
     """Start a copy between memories that this core can access; `.wait()` of the result waits for it.
 
     Args and errors as in `make_async_copy`; `priority` is advice to the hardware. With `add` the source is added
-    to the target, each element atomically. The addition happens at the start: the checker does not find a read of the
-    target, or a write to the source, before the wait.
+    to the target, each element atomically.
     """
     copy = make_async_copy(src_ref, dst_ref, sem)
     copy.start(priority, add=add)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import palladio as pl
+import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from tests.litmus.pairs import F32, Case, X, pair
 
@@ -78,6 +79,34 @@ def a_core_copies_once_at_a_time_to_one_place(broken: bool) -> Case:
         pltpu.sync_copy(buffer, out)
 
     return _case(body, ROWS, out=ROWS[1], scratch=[pltpu.VMEM((8,), F32), DMA])
+
+
+@pair("copy-not-awaited")
+def a_core_waits_for_a_copy_that_adds(broken: bool) -> Case:
+    def body(x: Any, out: Any, buffer: Any, back: Any, arrived: Any) -> None:
+        pltpu.sync_copy(x, buffer)
+        copy = pltpu.async_copy(x, buffer, arrived, add=True)
+        if not broken:
+            copy.wait()
+        back[...] = buffer[...]
+        if broken:
+            copy.wait()
+        pltpu.sync_copy(back, out)
+
+    memory = pltpu.VMEM((8,), F32)
+    return _case(body, X, out=2 * X, scratch=[memory, memory, DMA])
+
+
+@pair("copy-target-in-use")
+def copies_to_one_place_at_once_all_add(broken: bool) -> Case:
+    def body(x: Any, out: Any, buffer: Any, arrived: Any) -> None:
+        buffer[...] = jnp.zeros((8,), F32)
+        copies = [pltpu.async_copy(x.at[n], buffer, arrived, add=n == 0 or not broken) for n in range(2)]
+        for copy in copies:
+            copy.wait()
+        pltpu.sync_copy(buffer, out)
+
+    return _case(body, ROWS, out=ROWS[0] + ROWS[1], scratch=[pltpu.VMEM((8,), F32), DMA])
 
 
 @pair("semaphore-not-drained")

@@ -53,6 +53,23 @@ def test_a_copy_of_a_chosen_reference_adds(number: int, executor: str) -> None:
     assert np.array_equal(found[1 - number], given[1 - number])
 
 
+@pytest.mark.parametrize("executor", ["cpu", "simulator"])
+def test_a_copy_of_a_dynamic_size_adds(executor: str) -> None:
+    def kernel(n_ref: Any, x_ref: Any, o_ref: Any) -> None:
+        pltpu.sync_copy(x_ref, o_ref)
+        rows = pl.ds(1, n_ref[0])
+        pltpu.sync_copy(x_ref.at[rows], o_ref.at[rows], add=True)
+
+    x = X[:4]
+    with pl.executor(executor):
+        found = pl.kernel(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), mesh=pltpu.TensorCoreMesh(axis_name="core"))(
+            np.array([2], np.int32), x
+        )
+    expected = x.copy()
+    expected[1:3] *= 2
+    assert np.array_equal(found, expected)
+
+
 def double_buffered(x_ref: Any, o_ref: Any, buffer: Any, semaphores: Any) -> None:
     i, slots = pl.program_id(0), 2
 

@@ -377,12 +377,22 @@ def _store(
     with scope.e.when(condition_of(predicate)):
         taken = reached(scope, source, transforms[0], indices)
         placed = reached(scope, target, transforms[1], indices)
-        if reduction is None:
-            _copy(scope, taken, placed, indices, dtypes.uninitialized)
-        else:
-            value = loaded(scope, *taken, indices)
-            combine(scope, placed[0], value, indices, placed[1], reduction)
+        _copy_or_combine(scope, taken, placed, indices, reduction)
     return ()
+
+
+def _copy_or_combine(
+    scope: Scope,
+    source: tuple[StridedArray, Transforms],
+    target: tuple[StridedArray, Transforms],
+    indices: Sequence[LazyArray],
+    reduction: str | None,
+) -> None:
+    if reduction is None:
+        _copy(scope, source, target, indices, dtypes.uninitialized)
+    else:
+        value = loaded(scope, *source, indices)
+        combine(scope, target[0], value, indices, target[1], reduction)
 
 
 def loaded(scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequence[LazyArray]) -> LazyArray:
@@ -412,13 +422,14 @@ def _dma(
     *rest: SharedRef | LazyArray,
     transforms: Stacks,
     clip: bool = False,
+    reduction: str | None = None,
 ) -> Sequence[LazyArray]:
     sites = [each for each in rest if isinstance(each, SharedRef)]
     indices = [each for each in rest if isinstance(each, LazyArray)]
     taken = reached(scope, source, transforms[0], indices)
     placed = reached(scope, target, transforms[1], indices)
     slots = [slot_of(scope, site, stack, indices) for site, stack in zip(sites, transforms[2:], strict=True)]
-    _copy(scope, taken, placed, indices, dtypes.uninitialized)
+    _copy_or_combine(scope, taken, placed, indices, reduction)
     buffer, stack = taken
     moved_type = Selection(scope, buffer, stack, indices).type
     for slot in slots:

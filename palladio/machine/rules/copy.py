@@ -242,7 +242,7 @@ def async_store_smem(eqn: Eqn) -> Callable[..., Coroutine]:
 @RULES.in_steps("dma_start", "dma_start_remote")
 def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
     """Start a copy between memories that increments semaphores by its bytes."""
-    stacks = eqn.transforms
+    stacks, reduction = eqn.transforms, eqn.params.get("reduction")
     amount = bytes_of(eqn)
 
     def steps(thread: Thread, source: Buffer, target: Buffer, *rest: Any) -> Coroutine:
@@ -256,7 +256,11 @@ def dma_start(eqn: Eqn) -> Callable[..., Coroutine]:
         thread.eqn = eqn
 
         def carry_out() -> None:
-            target.write(placed, indices, np.array(source.read(taken, indices)))
+            value = np.array(source.read(taken, indices))
+            if reduction is None:
+                target.write(placed, indices, value)
+            else:
+                updated(target.array, value, placed, indices, reduction)
             for counter in counters:
                 counter.copies.pop(async_op, None)
                 signal(thread.machine, counter, amount, (async_op, eqn))

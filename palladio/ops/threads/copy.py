@@ -324,35 +324,57 @@ async_store_smem = Op(
 # Between the memories of cores.
 
 
-def _require_dma(source: Type, target: Type, semaphores: Sequence[Type], indices: Any, transforms: Stacks) -> None:
+def _require_dma(source: Type, target: Type, semaphores: Sequence[Type], indices: Any, transforms: Stacks) -> ArrayType:
     given, taken = _require_data("the source", source), _require_data("the target", target)
-    _require_pair(given, taken, transforms, indices)
+    part = _require_pair(given, taken, transforms, indices)
     for root, stack in zip(semaphores, transforms[2:], strict=True):
         require_space("the semaphore of a copy", root, DMA_SEMAPHORE, SEMAPHORE)
         _require_one("semaphore", root, part_of(root, stack, indices))  # type: ignore[arg-type]
+    return part
 
 
 def _dma_type(
-    source: Type, target: Type, semaphore: Type, *indices: Type, transforms: Stacks, clip: bool = False
+    source: Type,
+    target: Type,
+    semaphore: Type,
+    *indices: Type,
+    transforms: Stacks,
+    clip: bool = False,
+    reduction: str | None = None,
 ) -> Sequence[Type]:
-    _require_dma(source, target, (semaphore,), indices, transforms)
+    part = _require_dma(source, target, (semaphore,), indices, transforms)
+    _require_reduction(reduction, part, "reduction")
     return ()
 
 
 def _dma_eval(
-    source: Any, target: Any, semaphore: Any, *indices: Any, transforms: Stacks, clip: bool = False
+    source: Any,
+    target: Any,
+    semaphore: Any,
+    *indices: Any,
+    transforms: Stacks,
+    clip: bool = False,
+    reduction: str | None = None,
 ) -> Sequence[Any]:
-    _copied(source, target, transforms, indices)
+    value = np.array(access.read(source, transforms[0], indices))
+    updated(target, value, transforms[1], indices, reduction or "set")
     return ()
+
+
+def _dma_effects(*inputs: Type, reduction: str | None = None, **_: Any) -> Iterator[Effect]:
+    yield from (read(0), write(1))
+    if reduction is not None:
+        yield read(1)
 
 
 dma_start = Op(
     "dma_start",
-    "Starts target = source and returns; when the bytes have landed, `semaphore` counts them. With `clip`, source and "
-    "target may reach outside of their arrays: such elements are uninitialised when read and dropped when written.",
+    "Starts target = source, or with `reduction` target = reduction(target, source), element by element, and returns; "
+    "when the bytes have landed, `semaphore` counts them. With `clip`, source and target may reach outside of their "
+    "arrays: such elements are uninitialised when read and dropped when written.",
     _dma_type,
     _dma_eval,
-    effects=(read(0), write(1)),
+    effects=_dma_effects,
     sync=Sync(issues=AsyncKind.DMA, arrives=("semaphore",)),
     work=Work.NONE,
     discharge=stays_a_reference,
