@@ -10,8 +10,9 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+from palladio import lax
 from palladio.base.errors import PalladioNotImplementedError
-from tests.hopper.kernels import F32, kernel, normal, on_twin
+from tests.hopper.kernels import F32, kernel, lowered, normal, on_twin
 from tests.hopper.test_messages import said
 
 I32 = np.dtype(np.int32)
@@ -95,6 +96,129 @@ def test_each_warpgroup_has_its_own_global_memory() -> None:
         pl.run_scoped(inner, plgpu.GMEM((64,), F32))
 
     same_as_evaluated(body, (2, 64), X, **GROUPS)
+
+
+TURNS = 6
+
+
+def each_turn(step: Callable[[Any], None]) -> None:
+    lax.fori_loop(0, TURNS, lambda turn, nothing: (step(turn), nothing)[1], 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"collective_axes": "wg"}])
+def test_semaphores_are_zero_at_each_entry(options: dict[str, str]) -> None:
+    def body(out: Any) -> None:
+        def step(turn: Any) -> None:
+            def inner(own: Any, one: Any) -> None:
+                @pl.when(pl.axis_index("wg") == 0)
+                def _() -> None:
+                    out[turn] = pl.semaphore_read(own.at[1]) + pl.semaphore_read(one)
+                    pl.semaphore_signal(own.at[1], turn + 1)
+                    pl.semaphore_signal(one)
+
+            pl.run_scoped(inner, S((3,)), S, **options)
+
+        each_turn(step)
+
+    same_as_evaluated(body, (TURNS,), dtype=I32, **GROUPS)
+
+
+def test_threads_meet_at_a_scope_that_they_share() -> None:
+    """What one thread wrote before the scope is seen in it, and a buffer is not overwritten while another reads it."""
+
+    def body(x: Any, out: Any, before: Any) -> None:
+        group = pl.axis_index("wg")
+
+        def step(turn: Any) -> None:
+            @pl.when(group == 0)
+            def _() -> None:
+                before[turn] = x[turn]
+
+            def inner(tile: Any, full: Any) -> None:
+                @pl.when(group == 0)
+                def _() -> None:
+                    tile[...] = x[turn] * 2
+                    plgpu.barrier_arrive(full)
+
+                @pl.when(group == 1)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+                    out[turn] = before[turn] + tile[...]
+
+            pl.run_scoped(inner, plgpu.SMEM((64,), F32), plgpu.Barrier(), collective_axes="wg")
+
+        each_turn(step)
+
+    x = normal(TURNS, 64, dtype=F32)
+    same_as_evaluated(body, x.shape, x, scratch=[plgpu.SMEM(x.shape, F32)], **GROUPS)
+
+
+def test_a_role_of_one_warp_meets_too() -> None:
+    def body(x: Any, out: Any) -> None:
+        group = pl.axis_index("wg")
+
+        def step(turn: Any) -> None:
+            def inner(tile: Any, full: Any) -> None:
+                @pl.when(group == 1)
+                def _() -> None:
+                    plgpu.copy_gmem_to_smem(x.at[turn], tile, full)
+
+                @pl.when(group == 0)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+                    out[turn] = tile[...]
+
+            pl.run_scoped(inner, plgpu.SMEM((64,), F32), plgpu.Barrier(), collective_axes="wg")
+
+        each_turn(step)
+
+    x = normal(TURNS, 64, dtype=F32)
+    same_as_evaluated(body, x.shape, x, **GROUPS)
+    assert "pal::sync_named(0, 160);" in lowered(kernel(body, x.shape, **GROUPS), x).text
+
+
+def test_threads_wait_in_turn_at_the_barriers_of_a_scope() -> None:
+    """A thread that waits has not seen the phases of earlier entries, at which the other one waited."""
+
+    def body(out: Any) -> None:
+        def step(turn: Any) -> None:
+            def inner(first: Any, full: Any) -> None:
+                @pl.when(pl.axis_index("wg") == 2)
+                def _() -> None:
+                    plgpu.barrier_arrive(full.at[1])
+
+                @pl.when(pl.axis_index("wg") == turn % 2)
+                def _() -> None:
+                    plgpu.barrier_wait(full.at[1])
+                    out[turn] = turn
+
+            pl.run_scoped(inner, plgpu.Barrier(), plgpu.Barrier(num_barriers=2), collective_axes="wg")
+
+        each_turn(step)
+
+    same_as_evaluated(body, (TURNS,), dtype=I32, num_threads=3, thread_name="wg")
+
+
+def test_warps_wait_in_turn_at_the_barriers_of_a_scope() -> None:
+    def body(out: Any) -> None:
+        def step(turn: Any) -> None:
+            def inner(full: Any) -> None:
+                @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+                def _() -> None:
+                    @pl.when(pl.axis_index("warp") == 3)
+                    def _() -> None:
+                        plgpu.barrier_arrive(full)
+
+                    @pl.when(pl.axis_index("warp") == turn % 2)
+                    def _() -> None:
+                        plgpu.barrier_wait(full)
+                        out[turn] = turn
+
+            pl.run_scoped(inner, plgpu.Barrier())
+
+        each_turn(step)
+
+    same_as_evaluated(body, (TURNS,), dtype=I32)
 
 
 USED: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {

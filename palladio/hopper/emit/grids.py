@@ -13,14 +13,14 @@ from contextlib import ExitStack
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.exchange import through_shared
 from palladio.hopper.emit.lower import arrays_of, digit
+from palladio.hopper.emit.names import kernel_name
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.scalars import Scalar
-from palladio.hopper.emit.scope import Kernel, Scope, array_name, global_reference
+from palladio.hopper.emit.scope import Kernel, Scope
 from palladio.hopper.emit.text import MeshCode, kernel_text
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Global, Sites
 from palladio.hopper.emit.views import Along, Part, Start, start_of_scalar
-from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.integers import Index
 from palladio.hopper.lowered import Lowered
@@ -58,7 +58,7 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     sizes = {axis: made.size(operand) for operand, axis in enumerate(unknown)}
     role = Role((0,), kernel)
     inputs = grid.split(kernel.inputs)
-    made.names.update(array_name(var, n) for n, var in enumerate(inputs.arrays))
+    made.name_arrays(inputs.arrays)
     ranges = grid_ranges(grid, kernel.inputs)
     scope = Scope(made, role, Layouts(kernel, others=maps), RULES, through_shared, one_warp=False, ranges=ranges)
     scope.refused = REFUSED
@@ -114,6 +114,7 @@ def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStac
             scope.sites = Sites(set(scope.accessed_roots), set(scope.stored_roots))
             scope.w.line("PAL_ROLLED")
             loops.enter_context(scope.w.block(f"for (int {name} = 0; {name} < {extents[axis]}; ++{name})"))
+            loops.enter_context(scope.loop())
             found[axis] = Scalar(name, dtypes.INT32)
     return (found[axis] for axis in range(len(grid.sizes)))
 
@@ -125,7 +126,7 @@ def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -
     indices = [scope.env[var] for var in inputs.indices]
     scalars = variables[: grid.scalars]
     for number, var in enumerate(scalars):
-        scope.env[var] = global_reference(var, number, made.use(var))
+        scope.env[var] = made.array(var, number)
     maps = (*grid.inputs, *grid.outputs)
     for number, (var, block) in enumerate(zip(variables[grid.scalars :], maps, strict=True), grid.scalars):
         use = made.use(var)
@@ -134,8 +135,7 @@ def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -
         window, sizes = _window(block, array.shape, scope, [*indices, *(scope.env[each] for each in scalars)])
         root = var if partner is None else variables[partner]
         constant = not use.written and partner is None
-        name = array_name(var, number)
-        scope.env[var] = Global(number, name, _whole(block, array), constant, root, window, sizes)
+        scope.env[var] = Global(number, made.named[number], _whole(block, array), constant, root, window, sizes)
 
 
 def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from palladio.hopper.emit.exchange import through_shared
+from palladio.hopper.emit.names import kernel_name
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
 from palladio.hopper.emit.scalars import Scalar
-from palladio.hopper.emit.scope import Kernel, Scope, array_name, global_reference
+from palladio.hopper.emit.scope import Kernel, Scope
 from palladio.hopper.emit.text import MeshCode, kernel_text
 from palladio.hopper.emit.uses import uses
 from palladio.hopper.emit.values import Global
-from palladio.hopper.emit.writer import kernel_name
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.integers import Index
 from palladio.hopper.lowered import Array, Lowered, Registers
@@ -60,7 +60,7 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     given = operands[launch.dynamic :]
     shared.arrays = [*arrays_of("operand", given, launch.dynamic), *arrays_of("output", launch.output_types)]
     arguments = launch.split(0, programs[0].inputs).arrays
-    shared.names.update(array_name(var, n) for n, var in enumerate(arguments))
+    shared.name_arrays(arguments)
     meshes: list[MeshCode] = []
     for number, roles in enumerate(found):
         first = meshes[-1].first + meshes[-1].blocks if meshes else 0
@@ -175,7 +175,8 @@ def _mesh(shared: Kernel, launch: Launch, number: int, roles: Sequence[Role], fi
     """The code of a mesh's blocks, of which the first has this number."""
     mesh = launch.meshes[number]
     blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
-    kernel = replace(shared, mesh=mesh, plan=Plan(_warpgroups(mesh), blocks))
+    running = sum(len(role.threads) * (32 if _needs_one_warp(role.program) else WARPGROUP_THREADS) for role in roles)
+    kernel = replace(shared, mesh=mesh, plan=Plan(_warpgroups(mesh), blocks), running=running)
     return MeshCode(kernel, roles, [_role(kernel, launch, number, role, first) for role in roles], first)
 
 
@@ -207,7 +208,7 @@ def _role(kernel: Kernel, launch: Launch, number: int, role: Role, first: int) -
 def _argument(kernel: Kernel, var: Var, number: int) -> Global:
     """The value of an operand or output of the launch."""
     if isinstance(var.type, RefType) and var.type.space in (GMEM, ANY):
-        return global_reference(var, number, kernel.use(var))
+        return kernel.array(var, number)
     if isinstance(var.type, ArrayType):
         raise Refused("a number passed to a kernel is not compiled for Hopper yet", got=str(var.type))
     raise Refused(f"a reference in {var.type.space} passed to a kernel is not compiled for Hopper", got=str(var.type))

@@ -114,12 +114,12 @@ def in_pieces(scope: Scope, array: Global, rows: Rows, buffer: Shared, inner: Pa
     strides = [math.prod(part.shape[n + 1 :]) for n in range(len(place))]
     offset = added(*(times(f"(i64)({at})", stride) for at, stride in zip(place, strides, strict=True)))
     inside = " && ".join(f"(u32)({at}) < {extent}" for at, extent in zip(place, part.shape, strict=True))
-    own_row = f"n * {at_once} + thread / {pieces}"
+    own_row = f"turn * {at_once} + thread / {pieces}"
     byte = added(buffer.base, layout.offset(inner.place([f"({own_row})", column])))
-    held = f"{name}[n * {at_once} / {registers.LANES}]"
+    held = f"{name}[turn * {at_once} / {registers.LANES}]"
     return [
-        f"PAL_UNROLL for (int n = 0; n < {count // at_once}; ++n) {{",
-        f"  const int row = pal::shuffle({held}, n * {at_once} % {registers.LANES} + thread / {pieces});",
+        f"PAL_UNROLL for (int turn = 0; turn < {count // at_once}; ++turn) {{",
+        f"  const int row = pal::shuffle({held}, turn * {at_once} % {registers.LANES} + thread / {pieces});",
         f"  const u32 byte = {byte};",
         f"  const bool inside = {inside};",
         f"  pal::copy_async<{PIECE}>({swizzled_text('byte', layout.swizzle)}, "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from palladio.base.errors import attach
+from palladio.hopper.emit.names import Names, identifier
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.scalars import Scalar, register_type
 from palladio.hopper.emit.uses import COPY, ROWS, Use, uses
@@ -61,11 +63,13 @@ class Kernel:
         plan: its shared memory.
         uses: the uses of each reference.
         blocks: of the launch; None if their number is known only at the call.
+        running: the hardware threads of a block that run a role.
         arrays: its operands, outputs and workspaces.
         maps: its tensor maps, each with the name of its parameter.
         pointers: the arrays whose addresses are parameters, by number, each with the name of its parameter.
         products: the wgmma instructions that it uses.
-        names: of its parameters, and of its operands, outputs and workspaces.
+        names: of its parameters, its arrays, and the variables of its roles.
+        named: the names of its operands and outputs, by number.
         numbers: its scalar parameters, by name.
         workspaces: the launch's private memory: the number among the arrays of each allocation, and its name.
     """
@@ -74,11 +78,13 @@ class Kernel:
     plan: Plan
     uses: Mapping[Var, Use]
     blocks: int | None
+    running: int = WARPGROUP_THREADS
     arrays: list[ArrayRecord] = field(default_factory=list)
     maps: dict[MapSpec, str] = field(default_factory=dict)
     pointers: dict[int, str] = field(default_factory=dict)
     products: set[Wgmma] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)
+    names: Names = field(default_factory=Names)
+    named: dict[int, str] = field(default_factory=dict)
     numbers: dict[str, ScalarParameter] = field(default_factory=dict)
     workspaces: dict[Var, tuple[int, str]] = field(default_factory=dict)
 
@@ -90,12 +96,7 @@ class Kernel:
         """The name of the parameter of a tensor map."""
         if spec not in self.maps:
             box = "x".join(map(str, spec.box))
-            name, count = f"{hint}_boxes", 1
-            while name in self.names:
-                count += 1
-                name = f"{hint}_boxes_{box}" if count == 2 else f"{hint}_boxes_{box}_{count}"
-            self.names.add(name)
-            self.maps[spec] = name
+            self.maps[spec] = self.names.parameter(f"{hint}_boxes", f"{hint}_boxes_{box}")
         return self.maps[spec]
 
     def pointer(self, number: int, hint: str) -> str:
@@ -112,21 +113,26 @@ class Kernel:
 
     def size(self, operand: int) -> str:
         """The name of the parameter for the size of an axis, which is an operand of the launch."""
-        name = f"size{operand}"
+        known = next((each.name for each in self.numbers.values() if each.operand == operand), None)
+        name = known or self.names.parameter(f"size{operand}")
         self.numbers[name] = ScalarParameter(name, operand, dtypes.INT32)
         return name
 
-    def workspace(self, var: Var, shape: tuple[int, ...], dtype: DType, zeroed: bool, w: Writer) -> tuple[int, str]:
-        """Private memory of the launch for an allocation: its number among the arrays, and its name.
+    def name_arrays(self, variables: Iterable[Var]) -> None:
+        """Name the operands and outputs after their variables."""
+        for number, var in enumerate(variables):
+            self.named[number] = self.names.parameter(identifier(var.hint) or f"array{number}")
 
-        Args:
-            w: of the role that allocates it; no variable there has its name.
-        """
+    def array(self, var: Var, number: int) -> Global:
+        """An operand or output, which is in global memory."""
+        return Global(number, self.named[number], var.type, not self.use(var).written, var)
+
+    def workspace(self, var: Var, shape: tuple[int, ...], dtype: DType, zeroed: bool) -> tuple[int, str]:
+        """Private memory of the launch for an allocation: its number among the arrays, and its name."""
         if var not in self.workspaces:
-            w.names |= self.names
             number, position = len(self.arrays), len(self.workspaces)
-            name = w.fresh(var.hint, "semaphores" if zeroed else f"array{number}")
-            self.names.add(name)
+            hint = identifier(var.hint) or ("semaphores" if zeroed else f"array{number}")
+            name = self.names.parameter(hint)
             self.workspaces[var] = number, name
             self.arrays.append(ArrayRecord("workspace", position, shape, dtype, zeroed))
         return self.workspaces[var]
@@ -149,6 +155,7 @@ class Scope:
         replaced: accumulators without a value yet: their first product does not add to them.
         warps: True while each warp runs the program as a separate thread.
         waits: the barriers with a wait, each with the value of `warps` at the wait.
+        loops: the loops around the equation that is being written.
     """
 
     def __init__(
@@ -167,8 +174,7 @@ class Scope:
         self.rules = rules
         self.exchange = exchange
         self.one_warp = one_warp
-        self.w = Writer()
-        self.w.names |= kernel.names
+        self.w = Writer(kernel.names)
         self.env: dict[Var, Entry] = {}
         self.sites = Sites()
         used = uses([role.program])
@@ -188,6 +194,7 @@ class Scope:
         self.room: tuple[int, int] | None = None
         self.warps = False
         self.waits: dict[Any, bool] = {}
+        self.loops = 0
 
     # Equations.
 
@@ -284,6 +291,21 @@ class Scope:
             self.w.line(f"pal::sync_named({self.barrier}, {WARPGROUP_THREADS});")
         self.sites = Sites()
 
+    def meet(self) -> None:
+        """Synchronise all threads of the block that run a role; this orders all their earlier accesses."""
+        if self.kernel.running == WARPGROUP_THREADS and not self.one_warp:
+            self.sync()
+            return
+        self.w.line(f"pal::sync_named(0, {self.kernel.running});")
+        self.sites = Sites()
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """What is written inside runs any number of times."""
+        self.loops += 1
+        yield
+        self.loops -= 1
+
     def agreed(self, condition: str) -> str:
         """True if a condition holds in all threads of the warpgroup, which synchronise, as a C expression."""
         self.w.flush()
@@ -321,7 +343,7 @@ class Scope:
         if type.space is SEMAPHORE:
             return self.place_semaphores(var)
         if type.space is GMEM:
-            number, name = self.kernel.workspace(var, type.shape, type.dtype, False, self.w)
+            number, name = self.kernel.workspace(var, type.shape, type.dtype, False)
             return Global(number, name, type, not self.kernel.use(var).written, var)
         raise Refused(f"{type.space} allocated in a kernel is not compiled for Hopper", got=str(type))
 
@@ -346,7 +368,7 @@ class Scope:
     def place_semaphores(self, var: Var, copies: int = 1, copy: Index = 0) -> Reference:
         """Counters, zero at the start of the kernel: one of several copies, or the one that all blocks share."""
         size = max(1, var.type.size)
-        number, name = self.kernel.workspace(var, (copies * size,), dtypes.INT32, True, self.w)
+        number, name = self.kernel.workspace(var, (copies * size,), dtypes.INT32, True)
         return Semaphores(str(added(self.kernel.pointer(number, name), times(copy, size))), var.type)
 
     def place_of_block(self, var: Var, groups: int = 1, group: Index = 0) -> Reference:
@@ -366,7 +388,7 @@ class Scope:
             return self.place(var)
         if type.space is SEMAPHORE:
             return self.place_semaphores(var, copies, copy)
-        number, name = self.kernel.workspace(var, (copies, *type.shape), type.dtype, False, self.w)
+        number, name = self.kernel.workspace(var, (copies, *type.shape), type.dtype, False)
         starts = (Start(copy, 1), *(Start.of(0) for _ in type.shape))
         window = Part((copies, *type.shape), starts, tuple(Along(n, 1, size) for n, size in enumerate(type.shape, 1)))
         every = RefType(window.shape, type.dtype, type.space, type.attributes)
@@ -516,13 +538,3 @@ def _used(program: Program) -> Iterator[Atom]:
         yield from eqn.inputs
         for inner in subprograms(eqn):
             yield from _used(inner)
-
-
-def global_reference(var: Var, number: int, use: Use) -> Global:
-    """An array in global memory."""
-    return Global(number, array_name(var, number), var.type, not use.written, var)
-
-
-def array_name(var: Var, number: int) -> str:
-    """The name of an operand or output."""
-    return var.hint or f"array{number}"

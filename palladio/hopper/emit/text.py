@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from palladio.hopper.emit.names import identifier
 from palladio.hopper.emit.plan import WARPGROUP_THREADS
 from palladio.hopper.emit.scalars import memory_type, register_type
 from palladio.hopper.emit.scope import Kernel, Scope
@@ -92,9 +93,15 @@ def _numbers(body: Sequence[str]) -> list[str]:
     """The definitions that a kernel needs."""
     needed: list[str] = []
     for name, definition in reversed(NUMBERS.items()):
-        if any(re.search(rf"\b{name}\b", line) for line in (*body, *needed)):
+        if _mentions(name, (*body, *needed)):
             needed.insert(0, f"  {definition}")
     return needed
+
+
+def _mentions(name: str, lines: Sequence[str]) -> bool:
+    """True if lines of code have a name, other than in string literals, or in the paths of `#line`."""
+    code = (re.sub(r'"(?:\\.|[^"\\])*"', '""', line) for line in lines if not line.startswith("#"))
+    return any(re.search(rf"\b{name}\b", line) for line in code)
 
 
 def _parameter(kernel: Kernel, each: object) -> str:
@@ -111,11 +118,14 @@ def _layout_of_memory(mesh: MeshCode, numbered: bool) -> list[str]:
     """A comment with the map of shared memory."""
     plan = mesh.kernel.plan
     rows = [
-        f"//   {offset:6}  {name}: {'x'.join(map(str, layout.shape))} of {layout.itemsize} bytes"
+        f"//   {offset:6}  {identifier(name)}: {'x'.join(map(str, layout.shape))} of {layout.itemsize} bytes"
         + (f", swizzled by {layout.swizzle}" if layout.swizzle else "")
         for name, offset, layout in plan.buffers
     ]
-    rows += [f"//   {each.offset:6}  {each.name}: {each.number} barriers of {each.arrivals}" for each in plan.barriers]
+    rows += [
+        f"//   {each.offset:6}  {identifier(each.name)}: {each.number} barriers of {each.arrivals}"
+        for each in plan.barriers
+    ]
     whose = f" of blocks {mesh.first} to {mesh.first + mesh.blocks - 1}" if numbered else ""
     return [f"// {plan.bytes} bytes of shared memory{whose}:", *sorted(rows, key=lambda row: int(row.split()[1]))]
 
@@ -133,8 +143,8 @@ def _initialised(kernel: Kernel, cluster: int) -> list[str]:
         if each.number == 1:
             lines.append(f"    pal::barrier_init(smem + {each.offset}, {each.arrivals});")
         else:
-            call = f"pal::barrier_init(smem + {each.offset} + 8 * n, {each.arrivals});"
-            lines.append(f"    for (int n = 0; n < {each.number}; ++n) {call}")
+            call = f"pal::barrier_init(smem + {each.offset} + 8 * step, {each.arrivals});"
+            lines.append(f"    for (int step = 0; step < {each.number}; ++step) {call}")
     return [*lines, "    pal::fence_barrier_init();", "  }", sync]
 
 
@@ -148,8 +158,7 @@ def _branch(role: Role, scope: Scope, first: bool, rest: bool, groups: int) -> l
     if scope.registers and _changes(scope, groups):
         count, action = scope.registers
         lines.append(f"    pal::registers_{action}<{count}>();")
-    written = "\n".join(scope.w.lines)
-    needed = [text for name, text in scope.prologue if re.search(rf"\b{name}\b", written)]
+    needed = [text for name, text in scope.prologue if _mentions(name, scope.w.lines)]
     body = [*(f"    {line}" for line in needed), *_indented(scope.w.lines)]
     if scope.one_warp:
         body = ["    if (warp == 0) {", *(line if line.startswith("#") else f"  {line}" for line in body), "    }"]

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from palladio.base.locations import Location
+from palladio.hopper.emit.names import Names, identifier, quoted, unused
 
 WIDTH = 2
-RESERVED = frozenset(
-    {
-        *("asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "continue", "default"),
-        *("delete", "do", "double", "else", "enum", "extern", "false", "float", "for", "friend", "goto", "if"),
-        *("inline", "int", "long", "namespace", "new", "operator", "private", "public", "register", "return"),
-        *("short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true"),
-        *("try", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "while"),
-        *("and", "or", "not", "xor", "u8", "u16", "u32", "u64", "i64", "u32x2", "u32x4", "pal", "smem"),
-        *("warpgroup", "thread", "lane", "warp", "main", "r", "t", "min", "max", "abs", "exp", "log", "sin"),
-        *("cos", "pow", "round", "floor", "ceil", "sqrt", "erf", "y0", "y1", "yn", "j0", "j1", "jn", "gamma"),
-        *("index", "signal", "div", "printf", "sum", "step", "other", "at", "bits", "byte", "byte_at", "place"),
-        *("inside", "element", "left", "right"),
-    }
-)
-"""Names that C++, the header or generated code uses."""
-
-
-def kernel_name(name: str) -> str:
-    """The name of a kernel as a C++ function."""
-    found = re.sub(r"\W", "_", name).strip("_") or "kernel"
-    return f"{found}_" if found in RESERVED else f"k{found}" if found[0].isdigit() else found
 
 
 class Writer:
@@ -39,10 +18,11 @@ class Writer:
     Lines that compute scalars may be moved before it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names) -> None:
         self.lines: list[str] = []
         self.depth = 1
-        self.names: set[str] = set(RESERVED)
+        self.names = names
+        self.own = names.of_role()
         self.waiting: list[str] = []
         self.elected = "warp == 0 && pal::elect()"
         self.place: tuple[str, int] | None = None
@@ -56,7 +36,7 @@ class Writer:
     def _note(self) -> None:
         if self.place is not None and self.place != self.noted:
             file, line = self.place
-            self.lines.append(f'#line {line} "{file}"')
+            self.lines.append(f"#line {line} {quoted(file)}")
             self.noted = self.place
 
     def compute(self, text: str) -> None:
@@ -96,12 +76,6 @@ class Writer:
 
     def fresh(self, hint: str, otherwise: str = "v") -> str:
         """An unused name, derived from the hint."""
-        name = re.sub(r"\W", "_", hint or otherwise).strip("_") or otherwise
-        if name[0].isdigit():
-            name = f"v{name}"
-        found, count = name, 1
-        while found in self.names:
-            count += 1
-            found = f"{name}_{count}"
-        self.names.add(found)
+        found = unused(lambda name: name in self.own or name in self.names.parameters, identifier(hint) or otherwise)
+        self.own.add(found)
         return found

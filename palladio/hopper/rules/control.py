@@ -7,9 +7,10 @@ from contextlib import nullcontext
 
 from palladio.hopper.emit.scalars import Scalar, register_type
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Accumulator, Entry, Registers, Sites
+from palladio.hopper.emit.values import Accumulator, Barriers, Entry, Registers, Semaphores, Sites
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.lower.refused import Refused
+from palladio.ops.threads.launch import launch
 from palladio.ops.threads.wgmma import wgmma
 from palladio.types import dtypes
 from palladio.types.types import ACC, ArrayType
@@ -155,7 +156,7 @@ def _loop(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     scope.w.line({0: "PAL_UNROLL", 1: "PAL_ROLLED"}.get(unroll, f'_Pragma("unroll {unroll}")'))
     advance = f"++{index}" if step == 1 else f"{index} += {step}"
     head = f"{register_type(dtype)} {index} = {scope.text(lower)}; {index} < {scope.text(upper)}; {advance}"
-    with scope.w.block(f"for ({head})"):
+    with scope.w.block(f"for ({head})"), scope.loop():
         scope.run(body)
         _assign_all(scope, targets, body.outputs)
     _unordered(scope, body)
@@ -171,7 +172,7 @@ def _repeat(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         scope.env.update(zip(program.inputs[constants:], targets, strict=True))
     _unordered(scope, body)
     scope.w.line("PAL_ROLLED")
-    with scope.w.block("while (true)"):
+    with scope.w.block("while (true)"), scope.loop():
         scope.run(condition)
         scope.w.line(f"if (!({scope.text(condition.outputs[0])})) break;")
         scope.run(body)
@@ -192,6 +193,7 @@ def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
                 scope.env[var] = _accumulator(scope, var, replaced=_is_replaced_first(body, var))
             else:
                 scope.env[var] = scope.place_of_each(var)
+        _begin_again(scope, body, body.inputs[count:], "thread == 0", shared=False)
         scope.run(body)
     outputs = [scope.entry(atom) for atom in body.outputs]
     for name in set(scope.accumulators) - known:
@@ -238,13 +240,44 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
     return made
 
 
+def _begin_again(scope: Scope, body: Program, allocations: Sequence[Var], first: str | None, shared: bool) -> None:
+    """Give a scope in a loop the semaphores and barriers of a first entry: the launch prepares them only once.
+
+    Args:
+        first: true in the thread that zeroes semaphores, a C expression; None if another role does it.
+        shared: the threads of the block share the allocations, and have met. Otherwise one thread has them, which
+            signals and waits with the same lane that zeroes semaphores.
+    """
+    found = [scope.env[var] for var in allocations] if scope.loops else []
+    semaphores = [each for each in found if isinstance(each, Semaphores)]
+    barriers = [each for each in found if isinstance(each, Barriers) and not each.clustered]
+    if not shared and not any(eqn.op is launch for eqn in walk(body)):
+        barriers = []  # one thread waits at them, and knows their phases
+    for each in semaphores if first is not None else ():
+        count = max(1, each.type.size)
+        loop = f" for (int element = 0; element < {count}; ++element)" if count > 1 else ""
+        scope.w.line(f"if ({first}){loop} pal::store_global<int>({each.name}{' + element' if loop else ''}, 0);")
+    for each in barriers:
+        count = max(1, each.type.size)
+        scope.w.line(f"{each.phases} = 0;")
+        head = f"PAL_UNROLL for (int element = 0; element < {count}; ++element)"
+        scope.w.line(f"{head} {each.phases} |= (u32)pal::test({each.base} + 8 * element, 0) << element;")
+    if shared and (semaphores or barriers):
+        scope.meet()
+    elif barriers:
+        scope.sync()
+
+
 def _collective_scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """Allocations that the threads of a block share."""
+    """Allocations that the threads of a block share. They meet at its entry: all have left it before, in a loop."""
     body = eqn.body
     count = len(eqn.inputs)
     scope.bind(body.inputs[:count], eqn.inputs)
+    scope.meet()
     for var in body.inputs[count:]:
         scope.env[var] = allocated(scope, var, of_block=True)
+    first = "thread == 0" if len(scope.threads) == 1 else "warpgroup == 0 && thread == 0"
+    _begin_again(scope, body, body.inputs[count:], first if 0 in scope.threads else None, shared=True)
     scope.run(body)
     return [scope.entry(atom) for atom in body.outputs]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 
+from palladio.hopper.emit.names import quoted
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.ir.core import Atom, Eqn
 from palladio.lower.refused import Refused
@@ -59,27 +60,15 @@ def _print(scope: Scope, eqn: Eqn) -> None:
             name, value = _field(scope, next(atoms), specification or "")
             text += name
             values.append(value)
-    arguments = ", ".join([_quoted(f"{text}\n"), *values])
+    arguments = ", ".join([quoted(f"{text}\n"), *values])
     scope.w.line(f"if ({_one(scope)}) pal::print({arguments});")
 
 
 def _check(scope: Scope, eqn: Eqn) -> None:
     """Check a condition, which is equal in all threads."""
     (condition,) = eqn.inputs
-    failed = f"pal::check_failed({_quoted(eqn.message)}, __FILE__, __LINE__)"
+    failed = f"pal::check_failed({quoted(eqn.message)}, __FILE__, __LINE__)"
     scope.w.line(f"if ({_one(scope)} && !({scope.text(condition)})) {failed};")
-
-
-def _quoted(text: str) -> str:
-    """A string literal in C; bytes that are not printable ASCII are octal escapes."""
-    plain = ""
-    for byte in text.encode():
-        character = chr(byte)
-        if character in '"\\':
-            plain += f"\\{character}"
-        else:
-            plain += character if 32 <= byte < 127 else f"\\{byte:03o}"
-    return f'"{plain}"'
 
 
 RULES: dict[str, Rule] = {"debug_print": _print, "debug_check": _check}

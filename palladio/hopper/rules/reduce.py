@@ -76,7 +76,7 @@ def _reduce(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     found = scope.entry(atom)
     layout = found.layout if isinstance(found, Registers) else scope.layout(atom)  # type: ignore[arg-type]
     x = scope.array(atom, layout)
-    total = folded(scope, joins, lambda r: scope.element(x, r, layout), layout, axes, dtype, out.hint or "total")
+    total = folded(scope, joins, lambda r: scope.element(x, r, layout), layout, axes, dtype, out.hint or "folded")
     _across_lanes(scope, total, joins, layout, axes)
     total = _across_warps(scope, total, joins, layout, axes)
     if narrow(dtype):

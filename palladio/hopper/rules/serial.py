@@ -63,16 +63,16 @@ def _position(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     kind, sign = register_type(x.dtype), ">" if eqn.op is argmax else "<"
 
     def body(index: list[str]) -> list[str]:
-        place = [*index[:axis], "k", *index[axis:]]
+        place = [*index[:axis], "along", *index[axis:]]
         found = exchange.get(scope, base, _flat(place, layout.shape), x.dtype)
         better = f"value {sign} best"
         if dtypes.is_float(x.dtype):
             better = f"(best == best && !(value {'<=' if sign == '>' else '>='} best))"
         return [
             f"{kind} best = 0; int first = 0;",
-            f"PAL_ROLLED for (int k = 0; k < {layout.shape[axis]}; ++k) {{",
+            f"PAL_ROLLED for (int along = 0; along < {layout.shape[axis]}; ++along) {{",
             f"  const {kind} value = {found};",
-            f"  if (k == 0 || {better}) {{ best = value; first = k; }}",
+            f"  if (along == 0 || {better}) {{ best = value; first = along; }}",
             "}",
             f"{target.name}[r] = ({register_type(target.dtype)})first;",
         ]
@@ -93,18 +93,18 @@ def _scan(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     base = exchange.put(scope, x, layout)
     target = _result(scope, eqn)
     dtype, kind = x.dtype, register_type(x.dtype)
-    first, last, step = ("0", "end", "++k") if not eqn.reverse else (str(layout.shape[axis] - 1), "end", "--k")
+    first, last, step = ("0", "end", "++along") if not eqn.reverse else (str(layout.shape[axis] - 1), "end", "--along")
     sign = "<=" if not eqn.reverse else ">="
 
     def body(index: list[str]) -> list[str]:
-        place = [*index[:axis], "k", *index[axis + 1 :]]
+        place = [*index[:axis], "along", *index[axis + 1 :]]
         value = exchange.get(scope, base, _flat(place, layout.shape), dtype)
         return [
             f"const int end = {index[axis]};",
             f"{kind} total = 0;",
-            f"PAL_ROLLED for (int k = {first}; k {sign} end; {step}) {{",
+            f"PAL_ROLLED for (int along = {first}; along {sign} end; {step}) {{",
             f"  const {kind} value = {value};",
-            f"  total = k == {first} ? value : {_joined(eqn.op.joins, dtype)};",
+            f"  total = along == {first} ? value : {_joined(eqn.op.joins, dtype)};",
             "}",
             f"{target.name}[r] = {rounded('total', dtype)};",
         ]
@@ -141,18 +141,18 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
     def body(index: list[str]) -> list[str]:
         # The element at this position is the one whose rank, the number of elements before it, equals the position.
-        candidate = [*index[:axis], "c", *index[axis + 1 :]]
-        other = [*index[:axis], "k", *index[axis + 1 :]]
+        candidate = [*index[:axis], "candidate", *index[axis + 1 :]]
+        other = [*index[:axis], "along", *index[axis + 1 :]]
         before = _before(kinds, [x.dtype for x, _ in parts[:keys]])
         mine = [f"  const {kinds[n]} own{n} = {load(n, candidate)};" for n in range(keys)]
         theirs = [f"    const {kinds[n]} other{n} = {load(n, other)};" for n in range(keys)]
         found = [f"    {target.name}[r] = {load(n, candidate)};" for n, target in targets.items()]
         return [
             *([f"if ({index[axis]} < {unused}) continue;"] if unused else []),
-            f"PAL_ROLLED for (int c = 0; c < {shape[axis]}; ++c) {{",
+            f"PAL_ROLLED for (int candidate = 0; candidate < {shape[axis]}; ++candidate) {{",
             *mine,
             "  int rank = 0;",
-            f"  PAL_ROLLED for (int k = 0; k < {shape[axis]}; ++k) {{",
+            f"  PAL_ROLLED for (int along = 0; along < {shape[axis]}; ++along) {{",
             *theirs,
             f"    rank += {before};",
             "  }",
@@ -169,7 +169,7 @@ def _sort(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 def _before(kinds: Sequence[str], keys: Sequence[DType]) -> str:
     """True if the other element comes before this one: by the keys, then by position; NaN comes last."""
-    text = "(k < c)"
+    text = "(along < candidate)"
     for n in reversed(range(len(keys))):
         less = f"other{n} < own{n}"
         same = f"other{n} == own{n}"
@@ -209,9 +209,10 @@ def _product(scope: Scope, eqn: Eqn, dtype: DType, first: str) -> Sequence[Entry
             exchange.get(scope, base, _flat(place, shape), part[0].dtype)
             for base, place, shape, part in zip((a, b), places, shapes, (left, right), strict=True)
         )
+        head = f"PAL_ROLLED for (int along = 0; along < {math.prod(depth)}; ++along)"
         return [
             f"{kind} total = {first};",
-            f"PAL_ROLLED for (int k = 0; k < {math.prod(depth)}; ++k) total += ({kind})({x}) * ({kind})({y});",
+            f"{head} total += ({kind})({x}) * ({kind})({y});",
             f"{target.name}[r] = {rounded(f'({register_type(dtype)})total', dtype)};",
         ]
 
@@ -229,7 +230,7 @@ def _sum_type(atoms: Sequence[Atom], dtype: DType) -> str:
 def _places(index, shapes, contracting, batch, depth):  # type: ignore[no-untyped-def]
     """The indices of both factors of the terms of an element's sum."""
     strides = row_major(depth)
-    inner = [f"(k / {stride} % {extent})" for stride, extent in zip(strides, depth, strict=True)]
+    inner = [f"(along / {stride} % {extent})" for stride, extent in zip(strides, depth, strict=True)]
     rest = iter(index[len(batch[0]) :])
     found = []
     for side in range(2):

@@ -93,7 +93,7 @@ class _Writer:
         wanted = _identifier(hint)
         while not wanted or wanted in self.taken:
             # Some letters are a keyword, and none of them is a name.
-            wanted = f"{hint}_{self.fresh}" if _identifier(hint) else _identifier(_letters(self.fresh))
+            wanted = f"{name}_{self.fresh}" if (name := _identifier(hint)) else _identifier(_letters(self.fresh))
             self.fresh += 1
         self.taken.add(wanted)
         return wanted

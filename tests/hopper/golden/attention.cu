@@ -26,12 +26,12 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
   const int warp = pal::uniform(thread / 32);
   const int lane = thread % 32;
   if (pal::thread_index() == 0) {
-    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 65536 + 8 * n, 8);
-    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 65552 + 8 * n, 1);
-    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 99328 + 8 * n, 1);
+    for (int step = 0; step < 2; ++step) pal::barrier_init(smem + 65536 + 8 * step, 8);
+    for (int step = 0; step < 2; ++step) pal::barrier_init(smem + 65552 + 8 * step, 1);
+    for (int step = 0; step < 2; ++step) pal::barrier_init(smem + 99328 + 8 * step, 1);
     pal::barrier_init(smem + 99344, 8);
-    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 165888 + 8 * n, 8);
-    for (int n = 0; n < 2; ++n) pal::barrier_init(smem + 165904 + 8 * n, 1);
+    for (int step = 0; step < 2; ++step) pal::barrier_init(smem + 165888 + 8 * step, 8);
+    for (int step = 0; step < 2; ++step) pal::barrier_init(smem + 165904 + 8 * step, 1);
     pal::fence_barrier_init();
   }
   pal::sync_block();
@@ -95,13 +95,13 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       PAL_UNROLL for (int r = 0; r < 64; ++r) part[r] = acc[0][r];
       float v_2[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_2[r] = part[r] * 0.12751743f;
-      float total[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) total[r] = -PAL_INFINITY;
-      PAL_UNROLL for (int r = 0; r < 64; ++r) total[r / 2 % 2] = pal::maximum(total[r / 2 % 2], v_2[r]);
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 1); total[r] = pal::maximum(total[r], other); }
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total[r], 2); total[r] = pal::maximum(total[r], other); }
+      float folded[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) folded[r] = -PAL_INFINITY;
+      PAL_UNROLL for (int r = 0; r < 64; ++r) folded[r / 2 % 2] = pal::maximum(folded[r / 2 % 2], v_2[r]);
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(folded[r], 1); folded[r] = pal::maximum(folded[r], other); }
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(folded[r], 2); folded[r] = pal::maximum(folded[r], other); }
       float v_3[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = pal::maximum(carry[r], total[r]);
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = pal::maximum(carry[r], folded[r]);
       float v_4[2];
       PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = carry[r] - v_3[r];
       float v_5[2];
@@ -114,13 +114,13 @@ PAL_KERNEL void PAL_BOUNDS(384) attention_kernel(
       PAL_UNROLL for (int r = 0; r < 64; ++r) v_7[r] = exp2f(v_6[r]);
       float v_8[2];
       PAL_UNROLL for (int r = 0; r < 2; ++r) v_8[r] = carry_2[r] * v_5[r];
-      float total_2[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) total_2[r] = 0.0f;
-      PAL_UNROLL for (int r = 0; r < 64; ++r) total_2[r / 2 % 2] = total_2[r / 2 % 2] + v_7[r];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 1); total_2[r] = total_2[r] + other; }
-      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(total_2[r], 2); total_2[r] = total_2[r] + other; }
+      float folded_2[2];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) folded_2[r] = 0.0f;
+      PAL_UNROLL for (int r = 0; r < 64; ++r) folded_2[r / 2 % 2] = folded_2[r / 2 % 2] + v_7[r];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(folded_2[r], 1); folded_2[r] = folded_2[r] + other; }
+      PAL_UNROLL for (int r = 0; r < 2; ++r) { const float other = pal::shuffle_xor(folded_2[r], 2); folded_2[r] = folded_2[r] + other; }
       float v_9[2];
-      PAL_UNROLL for (int r = 0; r < 2; ++r) v_9[r] = v_8[r] + total_2[r];
+      PAL_UNROLL for (int r = 0; r < 2; ++r) v_9[r] = v_8[r] + folded_2[r];
       float part_2[64];
       PAL_UNROLL for (int r = 0; r < 64; ++r) part_2[r] = weighted[0][r];
       float spread_2[64];

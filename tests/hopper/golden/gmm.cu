@@ -35,8 +35,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
   const int lane = thread % 32;
   if (pal::thread_index() == 0) {
     pal::barrier_init(smem + 0, 2);
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 197632 + 8 * n, 16);
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 197664 + 8 * n, 2);
+    for (int step = 0; step < 4; ++step) pal::barrier_init(smem + 197632 + 8 * step, 16);
+    for (int step = 0; step < 4; ++step) pal::barrier_init(smem + 197664 + 8 * step, 2);
     pal::fence_barrier_init();
   }
   pal::sync_cluster();
@@ -102,50 +102,50 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_10[r] = i_11 >= scan[r];
       int v_11[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_11[r] = (int)v_10[r];
-      int total[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
+      int folded[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 1); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 2); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 4); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 8); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 16); folded[r] = (int)((u32)folded[r] + (u32)other); }
       int v_12[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_12[r] = (v_10[r] ? loaded[r] : 0);
-      int total_2[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = (int)((u32)total_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      int folded_2[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 1); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 2); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 4); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 8); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 16); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
       int v_13[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_13[r] = (v_10[r] ? v_9[r] : 0);
-      int total_3[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[0] = (int)((u32)total_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 1); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 2); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 4); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 8); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 16); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      const int i_19 = (int)((u32)i_11 - (u32)total_3[0]);
+      int folded_3[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[0] = (int)((u32)folded_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 1); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 2); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 4); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 8); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 16); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      const int i_19 = (int)((u32)i_11 - (u32)folded_3[0]);
       int v_14[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_14[r] = ((((int)(thread % 32)) == total[0]) ? loaded[r] : 0);
-      int total_4[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_4[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_4[0] = (int)((u32)total_4[0] + (u32)(thread % 32 < 8 ? v_14[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 1); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 2); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 4); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 8); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_4[r], 16); total_4[r] = (int)((u32)total_4[r] + (u32)other); }
-      const bool is_2 = total[0] < 8;
-      const int i_20 = (int)((u32)4096 - (u32)total_2[0]);
-      const int i_21 = (is_2 ? total_4[0] : i_20);
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_14[r] = ((((int)(thread % 32)) == folded[0]) ? loaded[r] : 0);
+      int folded_4[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_4[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_4[0] = (int)((u32)folded_4[0] + (u32)(thread % 32 < 8 ? v_14[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 1); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 2); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 4); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 8); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 16); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
+      const bool is_2 = folded[0] < 8;
+      const int i_20 = (int)((u32)4096 - (u32)folded_2[0]);
+      const int i_21 = (is_2 ? folded_4[0] : i_20);
       const int i_22 = (int)((u32)i_19 * (u32)128);
-      const int i_23 = (int)((u32)total_2[0] + (u32)i_22);
+      const int i_23 = (int)((u32)folded_2[0] + (u32)i_22);
       const int i_24 = (int)((u32)i_21 - (u32)i_22);
       const int i_25 = (i_24 > 0 ? i_24 : 0);
       const int i_26 = (i_25 < 128 ? i_25 : 128);
@@ -529,39 +529,39 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_10[r] = i_10 >= scan[r];
       int v_11[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_11[r] = (int)v_10[r];
-      int total[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
+      int folded[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 1); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 2); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 4); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 8); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 16); folded[r] = (int)((u32)folded[r] + (u32)other); }
       int v_12[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_12[r] = (v_10[r] ? loaded[r] : 0);
-      int total_2[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = (int)((u32)total_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      int folded_2[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 1); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 2); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 4); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 8); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 16); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
       int v_13[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_13[r] = (v_10[r] ? v_9[r] : 0);
-      int total_3[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_3[0] = (int)((u32)total_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 1); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 2); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 4); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 8); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_3[r], 16); total_3[r] = (int)((u32)total_3[r] + (u32)other); }
-      const int i_18 = (int)((u32)i_10 - (u32)total_3[0]);
-      const bool is_2 = total[0] < 8;
+      int folded_3[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[0] = (int)((u32)folded_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 1); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 2); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 4); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 8); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 16); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      const int i_18 = (int)((u32)i_10 - (u32)folded_3[0]);
+      const bool is_2 = folded[0] < 8;
       const int i_19 = (int)((u32)i_18 * (u32)128);
-      const int i_20 = (int)((u32)total_2[0] + (u32)i_19);
-      const int i_21 = (total[0] < 7 ? total[0] : 7);
+      const int i_20 = (int)((u32)folded_2[0] + (u32)i_19);
+      const int i_21 = (folded[0] < 7 ? folded[0] : 7);
       const int i_22 = i_17 * 256;
       const int i_23 = (is_2 ? 32 : 0);
       PAL_ROLLED

@@ -20,8 +20,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
   const int warp = pal::uniform(thread / 32);
   const int lane = thread % 32;
   if (pal::thread_index() == 0) {
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 196608 + 8 * n, 16);
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 196640 + 8 * n, 2);
+    for (int step = 0; step < 4; ++step) pal::barrier_init(smem + 196608 + 8 * step, 16);
+    for (int step = 0; step < 4; ++step) pal::barrier_init(smem + 196640 + 8 * step, 2);
     pal::fence_barrier_init();
   }
   pal::sync_cluster();

@@ -23,8 +23,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
   const int lane = thread % 32;
   if (pal::thread_index() == 0) {
     pal::barrier_init(smem + 0, 8);
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 197632 + 8 * n, 16);
-    for (int n = 0; n < 4; ++n) pal::barrier_init(smem + 197664 + 8 * n, 2);
+    for (int step = 0; step < 4; ++step) pal::barrier_init(smem + 197632 + 8 * step, 16);
+    for (int step = 0; step < 4; ++step) pal::barrier_init(smem + 197664 + 8 * step, 2);
     pal::fence_barrier_init();
   }
   pal::sync_cluster();
@@ -53,17 +53,17 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       const int i_11 = i_10 + peer;
       int v[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
-      int total[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
+      int folded[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 1); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 2); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 4); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 8); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 16); folded[r] = (int)((u32)folded[r] + (u32)other); }
       const int i_12 = i_11 * 128;
       const int i_13 = i_8 * 256;
-      const int i_14 = (int)((u32)total[0] + (u32)63);
+      const int i_14 = (int)((u32)folded[0] + (u32)63);
       const int i_15 = i_14 / 64;
       const int i_16 = i_14 % 64;
       const int i_17 = (i_16 > 0) - (i_16 < 0);
@@ -85,7 +85,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
           const int i_24 = step_2 * 64;
-          const int i_25 = (int)((u32)total[0] - (u32)i_24);
+          const int i_25 = (int)((u32)folded[0] - (u32)i_24);
           const bool is_5 = i_25 < 64;
           if (is_5) {
             int v_2[2];
@@ -240,17 +240,17 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       const int i_11 = i_10 + peer;
       int v[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
-      int total[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
+      int folded[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 1); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 2); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 4); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 8); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 16); folded[r] = (int)((u32)folded[r] + (u32)other); }
       const int i_12 = i_11 * 128;
       const int i_13 = i_8 * 256;
-      const int i_14 = (int)((u32)total[0] + (u32)63);
+      const int i_14 = (int)((u32)folded[0] + (u32)63);
       const int i_15 = i_14 / 64;
       const int i_16 = i_14 % 64;
       const int i_17 = (i_16 > 0) - (i_16 < 0);
@@ -272,7 +272,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wait(smem + 197664 + i_23 * 8, operands_filled_phases >> i_23 & 1);
           operands_filled_phases ^= 1u << i_23;
           const int i_24 = step_2 * 64;
-          const int i_25 = (int)((u32)total[0] - (u32)i_24);
+          const int i_25 = (int)((u32)folded[0] - (u32)i_24);
           const bool is_5 = i_25 < 64;
           if (is_5) {
             int v_2[2];
@@ -427,27 +427,27 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       const int i_11 = i_10 + peer;
       int v[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = ((((int)(thread % 32)) == i_6) ? loaded[r] : 0);
-      int total[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total[0] = (int)((u32)total[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 1); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 2); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 4); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 8); total[r] = (int)((u32)total[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total[r], 16); total[r] = (int)((u32)total[r] + (u32)other); }
+      int folded[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 1); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 2); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 4); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 8); folded[r] = (int)((u32)folded[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 16); folded[r] = (int)((u32)folded[r] + (u32)other); }
       int v_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = ((((int)(thread % 32)) < i_6) ? loaded[r] : 0);
-      int total_2[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) total_2[0] = (int)((u32)total_2[0] + (u32)(thread % 32 < 8 ? v_2[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 1); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 2); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 4); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 8); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(total_2[r], 16); total_2[r] = (int)((u32)total_2[r] + (u32)other); }
+      int folded_2[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_2[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 1); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 2); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 4); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 8); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 16); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
       const int i_12 = i_11 * 128;
       const int i_13 = i_8 * 256;
-      const int i_14 = (int)((u32)total[0] + (u32)63);
+      const int i_14 = (int)((u32)folded[0] + (u32)63);
       const int i_15 = i_14 / 64;
       const int i_16 = i_14 % 64;
       const int i_17 = (i_16 > 0) - (i_16 < 0);
@@ -460,7 +460,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       for (int step_2 = 0; step_2 < i_19; ++step_2) {
         const int i_20 = (int)((u32)carry + (u32)step_2);
         const int i_21 = step_2 * 64;
-        const int i_22 = (int)((u32)total_2[0] + (u32)i_21);
+        const int i_22 = (int)((u32)folded_2[0] + (u32)i_21);
         const u32 i_23 = (u32)i_20;
         const u32 i_24 = i_23 % 4u;
         const int i_25 = (int)i_24;
