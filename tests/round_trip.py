@@ -12,9 +12,9 @@ from palladio.ir.verify import verify
 from palladio.ops import OPS, parse
 
 
-def check_round_trip(program: Program) -> Program:
-    """Print, parse and print again, and return what was parsed."""
-    text = print_program(program)
+def check_round_trip(program: Program, text: str | None = None) -> Program:
+    """Print, unless the text is given, parse and print again, and return what was parsed."""
+    text = print_program(program) if text is None else text
     again = parse(text)
     assert print_program(again) == text
     assert (again.input_types, again.output_types, again.effects) == (
@@ -44,7 +44,7 @@ def check_all(programs: Sequence[Program]) -> None:
         text = print_program(program)
         if text not in _known:
             _known.add(text)
-            check_round_trip(program)
+            check_round_trip(program, text)
 
 
 def _parts(params: dict[str, Any]) -> Iterator[Program]:

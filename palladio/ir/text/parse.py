@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from palladio.base.errors import InternalError, PalladioError, ParseError
 from palladio.ir.bind import form
@@ -39,8 +39,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     line: int
@@ -68,20 +67,27 @@ def parse_program(text: str, ops: Mapping[str, Op], records: Mapping[str, type] 
 
 def _tokens(text: str) -> list[_Token]:
     tokens, position, line = [], 0, 1
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ParseError(f"line {line}: a character that no token begins with", got=repr(text[position]))
-        kind = match.lastgroup or ""
-        if kind != "space":
-            tokens.append(_Token(kind, match.group(), line))
-        line += match.group().count("\n")
+    for match in _TOKEN.finditer(text):
+        if match.start() != position:
+            break
         position = match.end()
+        kind, found = match.lastgroup or "", match.group()
+        if kind != "space":
+            tokens.append(_Token(kind, found, line))
+        if kind in ("space", "string"):
+            line += found.count("\n")
+    if position < len(text):
+        raise ParseError(f"line {line}: a character that no token begins with", got=repr(text[position]))
     return [*tokens, _Token("end", "end of text", line)]
+
+
+_signature = functools.lru_cache(maxsize=None)(inspect.signature)
 
 
 def _value(token: _Token) -> Any:
     """The number or the text that a token writes."""
+    if token.text.isdecimal() and (token.text[0] != "0" or len(token.text) == 1) and len(token.text) < 20:
+        return int(token.text)
     try:
         value = ast.literal_eval(token.text)
     except (SyntaxError, ValueError):
@@ -211,20 +217,20 @@ class _Parser:
         if self.take("{"):
             params.update(self.items("}", self.keyword))
         try:
-            inspect.signature(op.type).bind(*inputs, **params)
+            _signature(op.type).bind(*inputs, **params)
         except TypeError as error:
             raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=str(error)) from None
         try:
             eqn = form(op, inputs, params, None)
-            types = [str(var.type) for var in eqn.outputs]
+            types = [var.type for var in eqn.outputs]
         except PalladioError:
             raise
         except (InternalError, KeyError, TypeError) as error:  # a rule got an argument of the wrong kind
             raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=_reason(error)) from None
-        if [var.type for var in eqn.outputs] != [var.type for var in outputs]:
+        if types != [var.type for var in outputs]:
             raise ParseError(
                 f"line {line}: the declared output types are not those of {name}",
-                expected=", ".join(types),
+                expected=", ".join(map(str, types)),
                 got=", ".join(str(var.type) for var in outputs),
             )
         return Eqn(op, eqn.inputs, tuple(outputs), eqn.params, eqn.effects, None)
