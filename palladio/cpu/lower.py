@@ -19,6 +19,7 @@ from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_ele
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, number_array
+from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import SingleThread
@@ -98,7 +99,7 @@ class _GridFunction:
         self.grid = grid
         self.kernel = kernel
         self.e = Emitter()
-        self.arena = Arena(V("%arena", "ptr"))
+        self.arena = Arena(V("%arena", PTR))
         self.alone = SingleThread(self.e, self.arena, LAUNCHED, REFUSED_IN_LAUNCHES) if kernel.synchronises else None
         self.function = self.alone or Function(self.e, self.arena, RULES, REFUSED)
         self.function.together = run_row_group if self.alone is None and not grid.aliases else None
@@ -123,7 +124,7 @@ class _GridFunction:
         self.function.caller = self.arena.buffer(e, (1,), dtypes.INT64).base
         self.marks = self.mark_places()
         self.sizes = [self.size(axis, known) for axis, known in enumerate(self.grid.sizes)]
-        with e.loop(V("%first", "i64"), V("%last", "i64")) as task:
+        with e.loop(V("%first", I64), V("%last", I64)) as task:
             self.scratch = [self.allocated(ref) for ref in self.grid.scratch]
             self.steps(e.index(task))
         e.finish_streams()
@@ -163,7 +164,7 @@ class _GridFunction:
             return {}
         e = self.e
         self.nowhere = self.arena.buffer(e, (max(each.rows for each in self.noted.values()),), dtypes.BOOL).base
-        base = e.load("ptr", e.pointer(V("%arrays", "ptr"), len(self.types), 8), 8)
+        base = e.load(PTR, e.pointer(V("%arrays", PTR), len(self.types), 8), 8)
         places, offset = {}, 0
         for output, marks in self.noted.items():
             places[len(self.grid.inputs) + output] = e.pointer(base, offset, 1)
@@ -175,17 +176,17 @@ class _GridFunction:
         return Scope(self.function, Program((), (), ()), ())
 
     def whole(self, number: int, type: ArrayType) -> StridedArray:
-        address = self.e.pointer(V("%arrays", "ptr"), number, 8)
-        return StridedArray(self.e.load("ptr", address, 8), row_major(type.shape), type.shape, type.dtype)
+        address = self.e.pointer(V("%arrays", PTR), number, 8)
+        return StridedArray(self.e.load(PTR, address, 8), row_major(type.shape), type.shape, type.dtype)
 
     def size(self, axis: int, known: int | None) -> Int:
-        return known if known is not None else self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), axis, 8), 8)
+        return known if known is not None else self.e.load(I64, self.e.pointer(V("%sizes", PTR), axis, 8), 8)
 
     def steps(self, task: V) -> None:
         """All steps of one task: the parallel axes come from its number, the others are loops."""
         e = self.e
         tasks = self.schedule.tasks
-        ids: list[Int] = [V("%" + e.fresh("id"), "i64") if axis in tasks else 0 for axis in range(len(self.sizes))]
+        ids: list[Int] = [V("%" + e.fresh("id"), I64) if axis in tasks else 0 for axis in range(len(self.sizes))]
         before = len(e.lines)
         with ExitStack() as stack:
             for axis in self.schedule.steps:
@@ -253,7 +254,7 @@ class _GridFunction:
         rows = None
         if number < len(self.grid.inputs) and rows_are_checked(block, view):
             place_of_rows = len(self.sizes) + self.grid.scalars + number
-            rows = self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), place_of_rows, 8), 8)
+            rows = self.e.load(I64, self.e.pointer(V("%sizes", PTR), place_of_rows, 8), 8)
         return window_of(self.scope(), block, view, place.buffer, indices, rows)
 
     def ahead(self, ids: Sequence[Int], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
@@ -277,7 +278,7 @@ class _GridFunction:
             ):
                 continue
             following = self.later(block, place, ids, axis, 1)
-            there, here = (e.value("i64", f"ptrtoint {base} to i64") for base in (following, window.buffer.base))
+            there, here = (e.value(I64, f"ptrtoint {base} to i64") for base in (following, window.buffer.base))
             found[place.memory] = e.binary("sub", there, here)
         return found
 
@@ -285,7 +286,7 @@ class _GridFunction:
         """The address of the block a number of steps later along a grid axis."""
         e = self.e
         moved, last = list(ids), e.sub(self.sizes[axis], 1)
-        moved[axis] = e.intrinsic("smin", "i64", e.index(e.add(ids[axis], distance)), e.index(last))
+        moved[axis] = e.intrinsic("smin", I64, e.index(e.add(ids[axis], distance)), e.index(last))
         inputs = [*(number_array(e, index) for index in moved), *self.places[: self.grid.scalars]]
         return first_element(self.scope(), block, place.buffer, self.function.run(block.index_map, inputs))
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import TRUE, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, fill, prefetching, widths
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import RefBinding, Scope
 from palladio.cpu.rules.reduce import REDUCTIONS, Reducer
 from palladio.ir.core import Atom, Eqn, Var
@@ -212,18 +213,18 @@ class _RowPasses:
 
     def columns_of(self, passes: Sequence[_Pass], values: _Values, row: Int) -> None:
         """One row of stores and of sums of rows; stores go past the caches only if the row is aligned to vectors."""
-        e, aligned = self.e, V("true", "i1")
+        e, aligned = self.e, TRUE
         streamed = [made for made in passes if made.streamed]
         if not streamed:
             self.columns(passes, values, row)
             return
         for made in streamed:
-            address = e.value("i64", f"ptrtoint {made.target.address(e, (row, 0))} to i64")
-            over = e.binary("and", address, V(str(made.vector_bytes - 1), "i64"))
-            aligned = e.binary("and", aligned, e.compare("icmp eq", over, V("0", "i64")))
+            address = e.value(I64, f"ptrtoint {made.target.address(e, (row, 0))} to i64")
+            over = e.binary("and", address, i64(made.vector_bytes - 1))
+            aligned = e.binary("and", aligned, e.compare("icmp eq", over, i64(0)))
         with e.when(aligned):
             self.columns(passes, values, row)
-        with e.when(e.binary("xor", aligned, V("true", "i1"))):
+        with e.when(e.negated(aligned)):
             self.columns([replace(made, streamed=False) for made in passes], values, row)
 
     def columns(self, passes: Sequence[_Pass], values: _Values, row: Int) -> None:

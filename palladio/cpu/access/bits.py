@@ -13,6 +13,7 @@ import numpy as np
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.llvm_types import I64, LlvmType
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 from palladio.types.views import View
@@ -34,11 +35,6 @@ class Selected(Protocol):
     back: Callable[[int, Sequence[Int]], tuple[list[Int], Any]]
 
 
-def word(itemsize: int) -> str:
-    """The LLVM type of the bits of an element."""
-    return f"i{itemsize * 8}"
-
-
 def from_bits(e: Emitter, bits: V, dtype: DType) -> V:
     """The element of some bits, in a register."""
     return registers.from_memory(e, e.convert("bitcast", bits, registers.stored(dtype)), dtype)
@@ -46,12 +42,12 @@ def from_bits(e: Emitter, bits: V, dtype: DType) -> V:
 
 def to_bits(e: Emitter, value: V, dtype: DType) -> V:
     """The bits of an element in a register."""
-    return e.convert("bitcast", registers.to_memory(e, value, dtype), word(dtype.itemsize))
+    return e.convert("bitcast", registers.to_memory(e, value, dtype), registers.word(dtype))
 
 
 def _constant_bits(value: object, dtype: DType) -> V:
     bits = int.from_bytes(np.asarray(value, dtype).tobytes(), "little")
-    return V(str(bits), word(dtype.itemsize))
+    return V(str(bits), registers.word(dtype))
 
 
 def _cut(e: Emitter, place: Sequence[Int], base: ArrayType, array: ArrayType) -> tuple[list[list[Int]], Int | None]:
@@ -76,10 +72,10 @@ def _divided(e: Emitter, index: Int, count: int) -> tuple[Int, Int]:
     return e.binary("udiv", index, e.index(count)), e.binary("urem", index, e.index(count))
 
 
-def _shift(e: Emitter, part: Int, itemsize: int, wide: str) -> V:
+def _shift(e: Emitter, part: Int, itemsize: int, wide: LlvmType) -> V:
     """The number of bits before one of the parts of a wide element."""
     bits = e.index(e.mul(part, itemsize * 8))
-    return bits if wide == "i64" else V(bits.text, wide) if isinstance(part, int) else e.convert("trunc", bits, wide)
+    return bits if wide == I64 else V(bits.text, wide) if isinstance(part, int) else e.convert("trunc", bits, wide)
 
 
 def bits_at(chosen: Selected, level: int, index: Sequence[Int]) -> V:
@@ -87,7 +83,7 @@ def bits_at(chosen: Selected, level: int, index: Sequence[Int]) -> V:
     e = chosen.e
     if not level:
         root = chosen.whole
-        return e.load(word(root.dtype.itemsize), root.address(e, index), root.dtype.itemsize)
+        return e.load(registers.word(root.dtype), root.address(e, index), root.dtype.itemsize)
     place, conditions = chosen.back(level - 1, index)
     value = _bits_of(chosen, level - 1, place)
     for condition, nothing, dtype in conditions:
@@ -99,16 +95,21 @@ def _bits_of(chosen: Selected, level: int, place: Sequence[Int]) -> V:
     """The bits of an element of the base of a view."""
     e, base, array = chosen.e, chosen.views[level].base, chosen.taken_of(level)
     old, new = array.dtype.itemsize, base.dtype.itemsize
+    own, wanted = registers.word(array.dtype), registers.word(base.dtype)
     if old == new:
         return bits_at(chosen, level, renumbered(e, place, base.shape, array.shape))
     parts, part = _cut(e, place, base, array)
     if part is not None:
         value = bits_at(chosen, level, parts[0])
-        return e.convert("trunc", e.binary("lshr", value, _shift(e, part, new, word(old))), word(new))
+        return e.convert(
+            "trunc",
+            e.binary("lshr", value, _shift(e, part, new, own)),
+            wanted,
+        )
     result: V | None = None
     for n, at in enumerate(parts):
-        value = e.convert("zext", bits_at(chosen, level, at), word(new))
-        value = e.binary("shl", value, _shift(e, n, old, word(new)))
+        value = e.convert("zext", bits_at(chosen, level, at), wanted)
+        value = e.binary("shl", value, _shift(e, n, old, wanted))
         result = value if result is None else e.binary("or", result, value)
     return result  # type: ignore[return-value]  # a wide element has parts
 
@@ -128,17 +129,18 @@ def _put_bits_of(chosen: Selected, level: int, place: Sequence[Int], bits: V) ->
     """Replace the bits of an element of the base of a view."""
     e, base, array = chosen.e, chosen.views[level].base, chosen.taken_of(level)
     old, new = array.dtype.itemsize, base.dtype.itemsize
+    own, wanted = registers.word(array.dtype), registers.word(base.dtype)
     if old == new:
         put_bits(chosen, level, renumbered(e, place, base.shape, array.shape), bits)
         return
     parts, part = _cut(e, place, base, array)
     if part is not None:
-        shift = _shift(e, part, new, word(old))
-        hole = e.binary("shl", V(str((1 << new * 8) - 1), word(old)), shift)
-        kept = e.binary("and", bits_at(chosen, level, parts[0]), e.binary("xor", hole, V("-1", word(old))))
-        moved = e.binary("shl", e.convert("zext", bits, word(old)), shift)
+        shift = _shift(e, part, new, own)
+        hole = e.binary("shl", V(str((1 << new * 8) - 1), own), shift)
+        kept = e.binary("and", bits_at(chosen, level, parts[0]), e.binary("xor", hole, V("-1", own)))
+        moved = e.binary("shl", e.convert("zext", bits, own), shift)
         put_bits(chosen, level, parts[0], e.binary("or", kept, moved))
         return
     for n, at in enumerate(parts):
-        value = e.convert("trunc", e.binary("lshr", bits, _shift(e, n, old, word(new))), word(old))
+        value = e.convert("trunc", e.binary("lshr", bits, _shift(e, n, old, wanted)), own)
         put_bits(chosen, level, at, value)

@@ -14,7 +14,7 @@ import numpy as np
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.access.views import Bound, BufferView, as_index, between
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.scope import BlockMarks, Scope
 from palladio.ops.grid import (
@@ -61,12 +61,12 @@ class DenseBlock:
         self.buffer = self.view.buffer
         if guard is None:
             return
-        self.outside = self.e.binary("xor", guard, V("true", "i1"))
+        self.outside = self.e.negated(guard)
         self.copy = scope.arena.buffer(self.e, self.buffer.shape, self.buffer.dtype)
         with self.e.when(self.outside):
             fill(self.e, self.copy, dtypes.uninitialized(self.copy.dtype))
             if rows is not None:
-                with self.e.when(self.e.compare("icmp slt", rows, V(str(array.shape[0]), "i64"))):
+                with self.e.when(self.e.compare("icmp slt", rows, i64(array.shape[0]))):
                     one_by_one(self.e, self.copy.shape, self.copy_zero)
             one_by_one(self.e, self.copy.shape, self.copy_in)
         strides = tuple(
@@ -94,7 +94,7 @@ class DenseBlock:
             reach = row.reach(block.block_shape)
             if rows is not None and axis == 0:
                 start, end = e.index(position), e.index(e.sub(rows, 1 + reach))
-                self.view.guards += [e.compare("icmp sge", start, V("0", "i64")), e.compare("icmp sle", start, end)]
+                self.view.guards += [e.compare("icmp sge", start, i64(0)), e.compare("icmp sle", start, end)]
             elif not is_inside and (isinstance(position, V) or not 0 <= position < known - reach):
                 self.view.guards.append(between(e, position, known - 1 - reach))
             # A checked position must be an LLVM value, even if it is a constant.
@@ -163,7 +163,7 @@ class GatheredBlock:
             for (dim, values), extent in zip(self.axes, self.array.shape, strict=True):
                 position = 0 if isinstance(dim, Squeezed) else next(positions)
                 at = self.e.index(self.located(dim, values, position, conditions))
-                conditions.append(self.e.compare("icmp ult", at, V(str(extent), "i64")))
+                conditions.append(self.e.compare("icmp ult", at, i64(extent)))
                 there.append(at)
             with self.e.when(self.e.truth(conditions)):
                 body(index, there)

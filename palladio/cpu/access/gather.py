@@ -14,8 +14,9 @@ import numpy as np
 from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.access.views import index_of, renumbered
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V, width_of
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, for_each, write
+from palladio.cpu.emit.llvm_types import I1, LlvmType
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.ir.core import Var
 from palladio.lower.refused import Refused
@@ -91,18 +92,18 @@ class Selection:
         for limit in view.limits:
             at = self.at(limit.coordinate, view, index)
             if limit in view.guards:
-                inside.append(e.compare("icmp ult", e.index(at), V(str(limit.extent), "i64")))
-                at = e.select(inside[-1], e.index(at), V("0", "i64"))
+                inside.append(e.compare("icmp ult", e.index(at), i64(limit.extent)))
+                at = e.select(inside[-1], e.index(at), i64(0))
             found.append(at)
         others = [guard for guard in view.guards if guard not in view.limits]
         for guard in others:
             at = e.index(self.at(guard.coordinate, view, index))
-            inside.append(e.compare("icmp ult", at, V(str(guard.extent), "i64")))
+            inside.append(e.compare("icmp ult", at, i64(guard.extent)))
         condition = e.truth(inside)
         if condition is None:
             return found, []
         if others:  # if one of them fails, the coordinates in the base may be outside too
-            found = [e.select(condition, at, V("0", "i64")) if isinstance(at, V) else at for at in found]
+            found = [e.select(condition, at, i64(0)) if isinstance(at, V) else at for at in found]
         return found, [(condition, self.nothing(view.base.dtype), view.base.dtype)]
 
     def at(self, row: Coordinate, view: View, index: Sequence[Int]) -> Int:
@@ -205,7 +206,7 @@ def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
     name = of_arrays.get(kind, kind)
     if name is None:
         return new
-    width = width_of(old.type)
+    width = old.type.width
     type = ArrayType((width,), dtype) if width > 1 else ArrayType((), dtype)
     arrays = [LazyArray(type, lambda index, width, value=value: value) for value in (old, new)]
     (result,) = scope.function.rules[name](scope, *arrays)
@@ -306,17 +307,16 @@ def _unused(index: Sequence[Int], width: int) -> V:
 
 def _exchanged(scope: Scope, address: V, dtype: DType, step: Callable[[V], V]) -> V:
     """Atomically replace one element of memory that other threads change too; returns the old one."""
-    e, word, stored = scope.e, f"i{dtype.itemsize * 8}", registers.stored(dtype)
+    e, word = scope.e, registers.word(dtype)
     again, done = e.fresh("again"), e.fresh("done")
     e.jump(again)
     e.label(again)
     bits = e.value(word, f"load atomic {word}, ptr {address.text} monotonic, align {dtype.itemsize}")
-    old = registers.from_memory(e, e.convert("bitcast", bits, stored), dtype)
+    old = registers.from_memory(e, e.convert("bitcast", bits, registers.stored(dtype)), dtype)
     new = e.convert("bitcast", registers.to_memory(e, step(old), dtype), word)
-    pair = f"{{ {word}, i1 }}"
     # A weak exchange may fail spuriously, and is then retried like any other.
-    found = e.value(pair, f"cmpxchg weak ptr {address.text}, {bits}, {new} seq_cst seq_cst")
-    e.branch(e.value("i1", f"extractvalue {found}, 1"), done, again)
+    found = e.value(LlvmType(f"{{ {word}, i1 }}"), f"cmpxchg weak ptr {address.text}, {bits}, {new} seq_cst seq_cst")
+    e.branch(e.value(I1, f"extractvalue {found}, 1"), done, again)
     e.label(done)
     return old
 

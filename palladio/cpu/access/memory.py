@@ -71,7 +71,7 @@ def read(access: Access, memory: Allocation | None, whole: bool) -> LazyArray:
         return _read_scalar(scope, view, guard)
     # Outside: a copy, with uninitialised values for elements that are not in memory.
     copy = scope.arena.buffer(e, view.buffer.shape, view.buffer.dtype)
-    with e.when(e.binary("xor", guard, V("true", "i1"))):
+    with e.when(e.negated(guard)):
         if view.bounds is None:
             access.selection().copy_to(copy)
         else:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import FALSE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Scope
 from palladio.lower.views import views
 from palladio.ops.references.memory import Transforms
@@ -27,7 +28,7 @@ def index_of(e: Emitter, value: V, array: LazyArray) -> V:
     """An element of an array as an index. A value beyond int64 becomes negative, outside every axis."""
     if array.dtype.itemsize == 8:
         return value
-    return e.convert("sext" if dtypes.is_signed(array.dtype) else "zext", value, "i64")
+    return e.convert("sext" if dtypes.is_signed(array.dtype) else "zext", value, I64)
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,8 @@ def _select(scope: Scope, found: BufferView, view: View, operands: Sequence[Lazy
 def between(e: Emitter, value: Int, last: int) -> V:
     """0 <= value <= last, in one unsigned comparison."""
     if last < 0:
-        return V("false", "i1")
-    return e.compare("icmp ule", e.index(value), V(str(last), "i64"))
+        return FALSE
+    return e.compare("icmp ule", e.index(value), i64(last))
 
 
 def _recast(buffer: StridedArray, base: ArrayType) -> StridedArray | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 
-from palladio.cpu.emit.emitter import Emitter, V
+from palladio.cpu.emit.emitter import Emitter, V, i64
+from palladio.cpu.emit.llvm_types import I32, I64
 from palladio.ir.core import Eqn, Literal, Program, subprograms
 from palladio.ops.arrays.dot import dot_accumulate, dot_general, factors
 from palladio.ops.arrays.keep import keep, tee
@@ -62,7 +63,7 @@ def steps_of(bounds: tuple[object, ...], step: int) -> int | None:
 def quarter_seconds(e: Emitter, room: V) -> V:
     """Quarters of a second since a fixed time. `room` is the address of 16 bytes."""
     e.declared["gettimeofday"] = "declare i32 @gettimeofday(ptr, ptr)"
-    e.value("i32", f"call i32 @gettimeofday({room}, ptr null)")
-    seconds = e.binary("shl", e.load("i64", room, 8), V("2", "i64"))
-    more = e.convert("zext", e.load("i32", e.pointer(room, 1, 8), 4), "i64")
-    return e.binary("add", seconds, e.binary("udiv", more, V("250000", "i64")))
+    e.value(I32, f"call i32 @gettimeofday({room}, ptr null)")
+    seconds = e.binary("shl", e.load(I64, room, 8), i64(2))
+    more = e.convert("zext", e.load(I32, e.pointer(room, 1, 8), 4), I64)
+    return e.binary("add", seconds, e.binary("udiv", more, i64(250000)))

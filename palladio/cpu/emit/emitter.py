@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from palladio.cpu.emit.llvm_types import FLOAT, HALF, I1, I64, PTR, LlvmType, integer, vector
+
 
 @dataclass(frozen=True)
 class V:
     """An SSA value or a constant: its text and its LLVM type. `constant` is the value of a scalar constant."""
 
     text: str
-    type: str
+    type: LlvmType
     constant: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -29,27 +31,20 @@ Int = int | V
 """An integer: one known while the kernel is compiled, or one in a register."""
 
 
-def vector(element: str, width: int) -> str:
-    """The type of `width` elements; the element itself for 1."""
-    return element if width == 1 else f"<{width} x {element}>"
+def i64(value: int) -> V:
+    """A constant of 64 bits."""
+    return V(str(value), I64, value)
 
 
-def element_of(type: str) -> str:
-    """The element type of a vector type, or the type itself."""
-    return type.split(" x ")[1][:-1] if type.startswith("<") else type
+TRUE, FALSE = V("true", I1), V("false", I1)
 
 
-def width_of(type: str) -> int:
-    """The number of elements of a type."""
-    return int(type[1:].split(" x ", maxsplit=1)[0]) if type.startswith("<") else 1
-
-
-def float_text(value: float, type: str) -> str:
+def float_text(value: float, type: LlvmType) -> str:
     """A float constant that LLVM reads back exactly. `float` constants are written as the double of the same value."""
-    if type == "float" and not math.isinf(value):
+    if type == FLOAT and not math.isinf(value):
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     bits = struct.unpack("<Q", struct.pack("<d", value))[0]
-    if type == "half":
+    if type == HALF:
         return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
     return f"0x{bits:016X}"
 
@@ -70,7 +65,7 @@ class Emitter:
     def line(self, text: str) -> None:
         self.lines.append("  " + text)
 
-    def value(self, type: str, text: str) -> V:
+    def value(self, type: LlvmType, text: str) -> V:
         """`%t = text`, a value of a type."""
         name = "%" + self.fresh()
         self.line(f"{name} = {text}")
@@ -89,20 +84,19 @@ class Emitter:
 
     # Constants.
 
-    def constant(self, value: Any, type: str) -> V:
+    def constant(self, value: Any, type: LlvmType) -> V:
         """A constant of a scalar or vector type."""
-        element, width = element_of(type), width_of(type)
-        if element in ("float", "double", "half"):
-            text = float_text(float(value), element)
-        elif element == "i1":
+        if type.is_float:
+            text = float_text(float(value), type.element)
+        elif type.bits == 1:
             text = "true" if value else "false"
         else:
             text = str(int(value))
-        if width == 1:
+        if type.width == 1:
             return V(text, type, value)
-        return V("<" + ", ".join([f"{element} {text}"] * width) + ">", type)
+        return V("<" + ", ".join([f"{type.element} {text}"] * type.width) + ">", type)
 
-    def lanes(self, values: Sequence[int], element: str = "i64") -> V:
+    def lanes(self, values: Sequence[int], element: LlvmType = I64) -> V:
         """A vector constant of integers."""
         return V("<" + ", ".join(f"{element} {v}" for v in values) + ">", vector(element, len(values)))
 
@@ -128,10 +122,10 @@ class Emitter:
 
     def folded(self, value: V, combine: Callable[[V, V], V]) -> V:
         """All lanes of a vector combined into one, by halves."""
-        width = width_of(value.type)
+        width = value.type.width
         while width > 2:
             width //= 2
-            type = vector(element_of(value.type), width)
+            type = vector(value.type.element, width)
             chosen = (", ".join(f"i32 {first + lane}" for lane in range(width)) for first in (0, width))
             texts = [f"shufflevector {value}, {value.type} poison, <{width} x i32> <{mask}>" for mask in chosen]
             value = combine(*[self.value(type, text) for text in texts])
@@ -143,7 +137,7 @@ class Emitter:
         Args:
             values: a power of two of them, at most as many as each has lanes.
         """
-        found, size = list(values), width_of(values[0].type)
+        found, size = list(values), values[0].type.width
         while size > 1 or len(found) > 1:
             pairs = [found[n : n + 2] for n in range(0, len(found), 2)]
             found = [self._halves_combined(pair, size, combine) for pair in pairs]
@@ -152,10 +146,10 @@ class Emitter:
 
     def _halves_combined(self, pair: Sequence[V], size: int, combine: Callable[[V, V], V]) -> V:
         """One or two vectors; in each group of `size` lanes the second half is combined with the first."""
-        width, half = width_of(pair[0].type), size // 2
+        width, half = pair[0].type.width, size // 2
         if width * len(pair) == 2:
             return combine(self.lane(pair[0], 0), self.lane(pair[0], 1))
-        type = vector(element_of(pair[0].type), width * len(pair) // 2)
+        type = vector(pair[0].type.element, width * len(pair) // 2)
         firsts = [lane for lane in range(width * len(pair)) if lane % size < half]
         parts = []
         for offset in (0, half):
@@ -166,35 +160,43 @@ class Emitter:
 
     def lane(self, value: V, lane: int) -> V:
         """One lane of a vector."""
-        if width_of(value.type) == 1:
+        if value.type.width == 1:
             return value
-        return self.value(element_of(value.type), f"extractelement {value}, i64 {lane}")
+        return self.value(value.type.element, f"extractelement {value}, i64 {lane}")
 
     # Operations.
 
     def binary(self, op: str, x: V, y: V) -> V:
         return self.value(x.type, f"{op} {x.type} {x.text}, {y.text}")
 
+    def negated(self, condition: V) -> V:
+        return self.binary("xor", condition, TRUE)
+
     def compare(self, op: str, x: V, y: V) -> V:
-        return self.value(vector("i1", width_of(x.type)), f"{op} {x.type} {x.text}, {y.text}")
+        return self.value(vector(I1, x.type.width), f"{op} {x.type} {x.text}, {y.text}")
+
+    def mask(self, conditions: V) -> V:
+        """The lanes of a vector of conditions as the bits of one integer."""
+        type = integer(conditions.type.width)
+        return self.value(type, f"bitcast {conditions} to {type}")
 
     def select(self, condition: V, x: V, y: V) -> V:
         return self.value(x.type, f"select {condition}, {x}, {y}")
 
-    def convert(self, op: str, x: V, element: str) -> V:
-        type = vector(element, width_of(x.type))
+    def convert(self, op: str, x: V, element: LlvmType) -> V:
+        type = vector(element, x.type.width)
         return x if type == x.type else self.value(type, f"{op} {x} to {type}")
 
-    def intrinsic(self, name: str, result: str, *arguments: V, suffix: str | None = None, flags: str = "") -> V:
+    def intrinsic(self, name: str, result: LlvmType, *arguments: V, suffix: str | None = None, flags: str = "") -> V:
         """Call an LLVM intrinsic, overloaded on the type of its first argument unless a suffix is given."""
-        full = f"llvm.{name}.{suffix or mangled(arguments[0].type)}"
-        self.declared[full] = f"declare {result} @{full}({', '.join(a.type for a in arguments)})"
+        full = f"llvm.{name}.{suffix or arguments[0].type.mangled}"
+        self.declared[full] = f"declare {result} @{full}({', '.join(str(a.type) for a in arguments)})"
         return self.value(result, f"call {flags}{result} @{full}({', '.join(map(str, arguments))})")
 
     # Index arithmetic.
 
     def index(self, value: Int) -> V:
-        return value if isinstance(value, V) else self.constant(value, "i64")
+        return value if isinstance(value, V) else i64(value)
 
     def known(self, index: V) -> Int:
         """An index as a number, if it is a constant."""
@@ -236,11 +238,9 @@ class Emitter:
     def pointer(self, base: V, offset: Int, size: int) -> V:
         """The address `offset` elements of `size` bytes from a base."""
         distance = self.mul(offset, size)
-        return (
-            base if distance == 0 else self.value("ptr", f"getelementptr i8, ptr {base.text}, {self.index(distance)}")
-        )
+        return base if distance == 0 else self.value(PTR, f"getelementptr i8, ptr {base.text}, {self.index(distance)}")
 
-    def load(self, type: str, address: V, align: int) -> V:
+    def load(self, type: LlvmType, address: V, align: int) -> V:
         return self.value(type, f"load {type}, ptr {address.text}, align {align}")
 
     def store(self, value: V, address: V, align: int) -> None:
@@ -276,10 +276,10 @@ class Emitter:
         self.label(head)
         patch = len(self.lines)
         self.lines.append("")
-        inside = self.compare("icmp slt", V(counter, "i64"), self.index(stop))
+        inside = self.compare("icmp slt", V(counter, I64), self.index(stop))
         self.branch(inside, body, end)
         self.label(body)
-        yield V(counter, "i64")
+        yield V(counter, I64)
         self.line(f"{following} = add nsw i64 {counter}, {step}")
         latch = self.block
         self.jump(head)
@@ -292,17 +292,9 @@ class Emitter:
         if condition is None:
             yield
             return
-        inside, behind = self.fresh("then"), self.fresh("behind")
-        self.branch(condition, inside, behind)
+        inside, after = self.fresh("then"), self.fresh("behind")
+        self.branch(condition, inside, after)
         self.label(inside)
         yield
-        self.jump(behind)
-        self.label(behind)
-
-
-def mangled(type: str) -> str:
-    """The spelling of a type in an intrinsic's name: `v16f32`, `i64`."""
-    names = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
-    element = element_of(type)
-    width = width_of(type)
-    return ("" if width == 1 else f"v{width}") + names.get(element, element)
+        self.jump(after)
+        self.label(after)

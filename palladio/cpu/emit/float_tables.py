@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from palladio.cpu.emit import llvm_types
+from palladio.cpu.emit.llvm_types import LlvmType
+
 Series = tuple[float, ...]
 
 
@@ -17,7 +20,7 @@ class Precision:
     """A floating-point type, and its constants.
 
     Fields:
-        element, word: the names of the type and of the integers of its width, as LLVM writes them.
+        element, word: the type, and the integer of its width.
         mantissa, bias: bits after the leading one; the offset of exponents.
         exp: exp(r) for |r| <= ln(2)/2.
         exp2: 2**r for |r| <= 1/2.
@@ -34,8 +37,8 @@ class Precision:
         far: the argument from which the count of quarter turns is not exact enough.
     """
 
-    element: str
-    word: str
+    element: LlvmType
+    word: LlvmType
     mantissa: int
     bias: int
     exp: Series
@@ -57,7 +60,7 @@ class Precision:
     @property
     def bits(self) -> int:
         """The width of the type."""
-        return int(self.word[1:])
+        return self.word.bits
 
     @property
     def infinity(self) -> int:
@@ -80,8 +83,8 @@ class Precision:
 
 
 SINGLE = Precision(
-    element="float",
-    word="i32",
+    element=llvm_types.FLOAT,
+    word=llvm_types.I32,
     mantissa=23,
     bias=127,
     exp=(1.3863749336e-03, 8.3674974740e-03, 4.1667237878e-02, 1.6666534543e-01, 0.5, 1.0, 1.0),
@@ -120,8 +123,8 @@ SINGLE = Precision(
 )
 
 DOUBLE = Precision(
-    element="double",
-    word="i64",
+    element=llvm_types.DOUBLE,
+    word=llvm_types.I64,
     mantissa=52,
     bias=1023,
     exp=(

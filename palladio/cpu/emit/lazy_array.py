@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
+from palladio.cpu.emit.llvm_types import I32, I64
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
@@ -207,7 +208,7 @@ def scalar_array(e: Emitter, value: V, dtype: DType) -> LazyArray:
 
 def number_array(e: Emitter, index: Int) -> LazyArray:
     """An index or a size as the i32 scalar that programs see."""
-    value = V(str(index), "i32") if isinstance(index, int) else e.convert("trunc", index, "i32")
+    value = V(str(index), I32) if isinstance(index, int) else e.convert("trunc", index, I32)
     return scalar_array(e, value, dtypes.INT32)
 
 
@@ -316,10 +317,10 @@ def stream(e: Emitter, array: LazyArray, target: StridedArray) -> None:
 
     def row(index: tuple[Int, ...], width: int) -> None:
         at = index[: len(lead)]
-        address = e.value("i64", f"ptrtoint {target.address(e, (*at, 0))} to i64")
-        missing = e.binary("and", e.binary("sub", V("0", "i64"), address), V(str(lanes * itemsize - 1), "i64"))
-        first = e.binary("udiv", missing, V(str(itemsize), "i64"))
-        ragged = None if extent % lanes else e.compare("icmp ne", first, V("0", "i64"))
+        address = e.value(I64, f"ptrtoint {target.address(e, (*at, 0))} to i64")
+        missing = e.binary("and", e.binary("sub", i64(0), address), i64(lanes * itemsize - 1))
+        first = e.binary("udiv", missing, i64(itemsize))
+        ragged = None if extent % lanes else e.compare("icmp ne", first, i64(0))
         with e.when(ragged):
             for end in (0, extent - lanes):
                 target.put(e, (*at, end), array.at((*at, end), lanes), lanes)

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from palladio.cpu.emit.emitter import Emitter, V, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, V
+from palladio.cpu.emit.llvm_types import DOUBLE, FLOAT, HALF, I1, I8, I16, I32, LlvmType, integer, vector
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 LANES = 16
 """Elements computed at a time along the last axis. LLVM splits vectors that are wider than the machine's."""
-
-_INTEGERS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,25 @@ _FLOAT8 = {
 }
 
 
-def register(dtype: DType) -> str:
+def register(dtype: DType) -> LlvmType:
     """The LLVM type of one element while computing."""
     if dtype == dtypes.FLOAT64:
-        return "double"
+        return DOUBLE
     if dtypes.is_float(dtype):
-        return "float"
-    return "i1" if dtype == dtypes.BOOL else _INTEGERS[dtype.itemsize]
+        return FLOAT
+    return I1 if dtype == dtypes.BOOL else word(dtype)
 
 
-def stored(dtype: DType) -> str:
+def stored(dtype: DType) -> LlvmType:
     """The LLVM type of one element in memory."""
     if dtype in (dtypes.FLOAT32, dtypes.FLOAT64):
         return register(dtype)
-    return _INTEGERS[dtype.itemsize]
+    return word(dtype)
+
+
+def word(dtype: DType) -> LlvmType:
+    """The LLVM type of the bits of one element."""
+    return integer(8 * dtype.itemsize)
 
 
 def constant(e: Emitter, value: Any, dtype: DType, width: int = 1) -> V:
@@ -71,16 +75,16 @@ def constant(e: Emitter, value: Any, dtype: DType, width: int = 1) -> V:
 
 def from_memory(e: Emitter, value: V, dtype: DType) -> V:
     """A loaded value in its register form."""
-    width = width_of(value.type)
+    width = value.type.width
     if dtype == dtypes.FLOAT16:
         return _from_half(e, value)
     if dtype == dtypes.BFLOAT16:
-        wide = e.convert("zext", value, "i32")
-        return e.convert("bitcast", e.binary("shl", wide, e.constant(16, wide.type)), "float")
+        wide = e.convert("zext", value, I32)
+        return e.convert("bitcast", e.binary("shl", wide, e.constant(16, wide.type)), FLOAT)
     if dtype == dtypes.BOOL:
-        return e.compare("icmp ne", value, e.constant(0, vector("i8", width)))
+        return e.compare("icmp ne", value, e.constant(0, vector(I8, width)))
     if dtype == dtypes.FLOAT8_E5M2:  # the first half of a float16
-        wide = e.convert("zext", value, "i16")
+        wide = e.convert("zext", value, I16)
         return _from_half(e, e.binary("shl", wide, e.constant(8, wide.type)))
     return _from_e4m3(e, value) if dtype == dtypes.FLOAT8_E4M3FN else value
 
@@ -88,49 +92,49 @@ def from_memory(e: Emitter, value: V, dtype: DType) -> V:
 def _from_half(e: Emitter, value: V) -> V:
     """The float16 of some bits: by an instruction, or by moving the exponent to its place in float32."""
     if host.current().converts_halves:
-        return e.convert("fpext", e.convert("bitcast", value, "half"), "float")
-    bits = e.convert("zext", value, "i32")
+        return e.convert("fpext", e.convert("bitcast", value, HALF), FLOAT)
+    bits = e.convert("zext", value, I32)
     size = e.binary("and", bits, e.constant(0x7FFF, bits.type))
     moved = e.binary("shl", size, e.constant(13, bits.type))
-    special = e.convert("bitcast", e.binary("or", moved, e.constant(0x7F800000, bits.type)), "float")
-    scaled = e.binary("fmul", e.convert("bitcast", moved, "float"), e.constant(2.0**112, special.type))
+    special = e.convert("bitcast", e.binary("or", moved, e.constant(0x7F800000, bits.type)), FLOAT)
+    scaled = e.binary("fmul", e.convert("bitcast", moved, FLOAT), e.constant(2.0**112, special.type))
     found = e.select(e.compare("icmp uge", size, e.constant(0x7C00, bits.type)), special, scaled)
-    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(16, bits.type)), "float")
+    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(16, bits.type)), FLOAT)
     return e.intrinsic("copysign", found.type, found, signed)
 
 
 def _to_half(e: Emitter, value: V) -> V:
     """The bits of a float32 that is a float16."""
     if host.current().converts_halves:
-        return e.convert("bitcast", e.convert("fptrunc", value, "half"), "i16")
+        return e.convert("bitcast", e.convert("fptrunc", value, HALF), I16)
     size = e.intrinsic("fabs", value.type, value)
     infinite = e.constant(math.inf, value.type)
-    bits = e.convert("bitcast", e.binary("fmul", size, e.constant(2.0**-112, value.type)), "i32")
+    bits = e.convert("bitcast", e.binary("fmul", size, e.constant(2.0**-112, value.type)), I32)
     bits = e.binary("lshr", bits, e.constant(13, bits.type))
     bits = e.select(e.compare("fcmp oeq", size, infinite), e.constant(0x7C00, bits.type), bits)
     bits = e.select(e.compare("fcmp uno", size, size), e.constant(0x7E00, bits.type), bits)
-    sign = e.binary("lshr", e.convert("bitcast", value, "i32"), e.constant(16, bits.type))
-    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x8000, bits.type))), "i16")
+    sign = e.binary("lshr", e.convert("bitcast", value, I32), e.constant(16, bits.type))
+    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x8000, bits.type))), I16)
 
 
 def _from_e4m3(e: Emitter, value: V) -> V:
     """The exponent moved to its place in float32, which is right for subnormal numbers too."""
-    bits = e.convert("zext", value, "i32")
+    bits = e.convert("zext", value, I32)
     size = e.binary("and", bits, e.constant(0x7F, bits.type))
-    moved = e.convert("bitcast", e.binary("shl", size, e.constant(20, bits.type)), "float")
+    moved = e.convert("bitcast", e.binary("shl", size, e.constant(20, bits.type)), FLOAT)
     scaled = e.binary("fmul", moved, e.constant(2.0**120, moved.type))
-    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(24, bits.type)), "float")
+    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(24, bits.type)), FLOAT)
     is_nan = e.compare("icmp eq", size, e.constant(0x7F, bits.type))
     return e.intrinsic("copysign", scaled.type, e.select(is_nan, e.constant(math.nan, scaled.type), scaled), signed)
 
 
 def _to_e4m3(e: Emitter, value: V) -> V:
     size = e.binary("fmul", e.intrinsic("fabs", value.type, value), e.constant(2.0**-120, value.type))
-    bits = e.convert("bitcast", size, "i32")
+    bits = e.convert("bitcast", size, I32)
     bits = e.binary("lshr", bits, e.constant(20, bits.type))
     bits = e.select(e.compare("fcmp uno", value, value), e.constant(0x7F, bits.type), bits)
-    sign = e.binary("lshr", e.convert("bitcast", value, "i32"), e.constant(24, bits.type))
-    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x80, bits.type))), "i8")
+    sign = e.binary("lshr", e.convert("bitcast", value, I32), e.constant(24, bits.type))
+    return e.convert("trunc", e.binary("or", bits, e.binary("and", sign, e.constant(0x80, bits.type))), I8)
 
 
 def to_memory(e: Emitter, value: V, dtype: DType) -> V:
@@ -138,14 +142,14 @@ def to_memory(e: Emitter, value: V, dtype: DType) -> V:
     if dtype == dtypes.FLOAT16:
         return _to_half(e, value)
     if dtype == dtypes.BFLOAT16:
-        bits = e.convert("bitcast", value, "i32")
-        return e.convert("trunc", e.binary("lshr", bits, e.constant(16, bits.type)), "i16")
+        bits = e.convert("bitcast", value, I32)
+        return e.convert("trunc", e.binary("lshr", bits, e.constant(16, bits.type)), I16)
     if dtype == dtypes.FLOAT8_E5M2:
         bits = _to_half(e, value)
-        return e.convert("trunc", e.binary("lshr", bits, e.constant(8, bits.type)), "i8")
+        return e.convert("trunc", e.binary("lshr", bits, e.constant(8, bits.type)), I8)
     if dtype == dtypes.FLOAT8_E4M3FN:
         return _to_e4m3(e, value)
-    return e.convert("zext", value, "i8") if dtype == dtypes.BOOL else value
+    return e.convert("zext", value, I8) if dtype == dtypes.BOOL else value
 
 
 def rounded(e: Emitter, value: V, dtype: DType) -> V:
@@ -153,7 +157,7 @@ def rounded(e: Emitter, value: V, dtype: DType) -> V:
     if dtype == dtypes.FLOAT16:
         if not host.current().converts_halves:
             return _rounded_narrow(e, value, _FLOAT16)
-        return e.convert("fpext", e.convert("fptrunc", value, "half"), "float")
+        return e.convert("fpext", e.convert("fptrunc", value, HALF), FLOAT)
     if dtype in _FLOAT8:
         return _rounded_narrow(e, value, _FLOAT8[dtype])
     return _shortened(e, value, 16) if dtype == dtypes.BFLOAT16 else value
@@ -161,13 +165,13 @@ def rounded(e: Emitter, value: V, dtype: DType) -> V:
 
 def _shortened(e: Emitter, value: V, dropped: int) -> V:
     """The nearest number whose last `dropped` bits are 0, ties to even."""
-    bits = e.convert("bitcast", value, "i32")
+    bits = e.convert("bitcast", value, I32)
     odd = e.binary("and", e.binary("lshr", bits, e.constant(dropped, bits.type)), e.constant(1, bits.type))
     up = e.binary("add", e.binary("add", bits, e.constant((1 << dropped - 1) - 1, bits.type)), odd)
     kept = e.binary("and", up, e.constant(-(1 << dropped), bits.type))
     nan = e.constant(0x7FC00000, bits.type)
     is_number = e.compare("fcmp ord", value, value)
-    return e.convert("bitcast", e.select(is_number, kept, nan), "float")
+    return e.convert("bitcast", e.select(is_number, kept, nan), FLOAT)
 
 
 def _rounded_narrow(e: Emitter, value: V, kind: _Narrow) -> V:

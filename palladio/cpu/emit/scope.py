@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from palladio.base.errors import attach
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V, vector
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import (
     Allocation,
     Arena,
@@ -22,6 +22,7 @@ from palladio.cpu.emit.lazy_array import (
     scalar_array,
     widths,
 )
+from palladio.cpu.emit.llvm_types import I8, I32, I64, PTR, LlvmType, vector
 from palladio.cpu.runtime.callbacks import POLL, Callback
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
@@ -41,9 +42,9 @@ class BlockMarks:
         nothing = dtypes.uninitialized(self.buffer.dtype)
         with e.loop(0, self.rows) as row:
             mark = e.pointer(self.mark, row, 1)
-            with e.when(e.compare("icmp eq", e.load("i8", mark, 1), V("0", "i8"))):
+            with e.when(e.compare("icmp eq", e.load(I8, mark, 1), V("0", I8))):
                 fill(e, self.buffer if self.rows == 1 else self.row(e, row), nothing)
-                e.store(V("1", "i8"), mark, 1)
+                e.store(V("1", I8), mark, 1)
 
     def row(self, e: Emitter, row: Int) -> StridedArray:
         """The part of the block that a mark is for."""
@@ -54,11 +55,11 @@ class BlockMarks:
         """Mark the whole block as initialised."""
         for start, end, width in widths(self.rows):
             with e.loop(start, end, width) as row:
-                e.store(e.constant(1, vector("i8", width)), e.pointer(self.mark, row, 1), 1)
+                e.store(e.constant(1, vector(I8, width)), e.pointer(self.mark, row, 1), 1)
 
     def note_row(self, e: Emitter, row: Int) -> None:
         """Mark a row as initialised."""
-        e.store(V("1", "i8"), e.pointer(self.mark, row if self.rows > 1 else 0, 1), 1)
+        e.store(V("1", I8), e.pointer(self.mark, row if self.rows > 1 else 0, 1), 1)
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,12 @@ class Function:
         """Call back into Python, with the addresses of values, and return from the kernel if it fails."""
         e = self.e
         table = self.arena.buffer(e, (1 + len(addresses),), dtypes.INT64)
-        for place, word in enumerate((V(str(number), "i64"), *addresses)):
+        for place, word in enumerate((i64(number), *addresses)):
             e.store(word, table.address(e, (place,)), 8)
         if self.caller is None:
             raise Refused("this kernel has no table of callbacks")
-        function = e.load("ptr", self.caller, 8)
-        failed = e.compare("icmp ne", e.value("i32", f"call i32 {function.text}({table.base})"), V("0", "i32"))
+        function = e.load(PTR, self.caller, 8)
+        failed = e.compare("icmp ne", e.value(I32, f"call i32 {function.text}({table.base})"), V("0", I32))
         self.reads_status = True
         with e.when(failed):
             self.give_up()
@@ -153,7 +154,7 @@ class Function:
         """Continue only if a condition holds. If not, the evaluator, or the machine, reports the error."""
         if condition is not None:
             self.reads_status = True
-            with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
+            with self.e.when(self.e.negated(condition)):
                 self.e.line(f"ret i32 {Status.DEADLOCKED}")
                 self.e.label(self.e.fresh("never"))
 
@@ -163,27 +164,27 @@ class Function:
             return
         e = self.e
         if not self.clock:
-            self.clock = [self.slot("i64"), self.slot("i64"), self.slot("[2 x i64]")]
+            self.clock = [self.slot(I64), self.slot(I64), self.slot(I64, 2)]
             self.slots += [f"  store i64 0, ptr {slot.text}" for slot in self.clock[:2]]
         counted, last, room = self.clock
         weight = min(BETWEEN, max(BETWEEN // STEPS, work))
-        count = e.binary("add", e.load("i64", counted, 8), V(str(weight), "i64"))
+        count = e.binary("add", e.load(I64, counted, 8), i64(weight))
         e.store(count, counted, 8)
-        some = e.compare("icmp uge", count, V(str(BETWEEN), "i64"))
+        some = e.compare("icmp uge", count, i64(BETWEEN))
         with e.when(some):
-            e.store(V("0", "i64"), counted, 8)
+            e.store(i64(0), counted, 8)
             now = quarter_seconds(e, room)
-            before = e.load("i64", last, 8)
+            before = e.load(I64, last, 8)
             e.store(now, last, 8)
-            timed = e.compare("icmp ne", before, V("0", "i64"))
+            timed = e.compare("icmp ne", before, i64(0))
             with e.when(e.binary("and", timed, e.compare("icmp ne", now, before))):
                 self.call_back(POLL)
 
-    def slot(self, type: str) -> V:
-        """A stack slot for one value."""
+    def slot(self, type: LlvmType, count: int = 1) -> V:
+        """A stack slot for one value, or for several."""
         name = "%" + self.e.fresh("slot")
-        self.slots.append(f"  {name} = alloca {type}")
-        return V(name, "ptr")
+        self.slots.append(f"  {name} = alloca {type if count == 1 else f'[{count} x {type}]'}")
+        return V(name, PTR)
 
     def emit(self, scope: Scope, eqn: Eqn) -> None:
         """Emit an equation of a program."""

@@ -12,8 +12,9 @@ import math
 from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, V, element_of, mangled, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.float_tables import LOG_DOUBLE, LOG_SINGLE, PRECISIONS, SINGLE, Precision
+from palladio.cpu.emit.llvm_types import DOUBLE, FLOAT, I8, I16, I32, vector
 from palladio.cpu.runtime import host
 
 # erf(x)/x in x*x, for |x| <= 0.92.
@@ -43,7 +44,7 @@ _CBRT_BITS = 709953344
 
 
 def _precision(x: V) -> Precision:
-    return PRECISIONS[element_of(x.type)]
+    return PRECISIONS[x.type.element]
 
 
 def _number(e: Emitter, x: V, value: float) -> V:
@@ -77,7 +78,7 @@ def _bounded(e: Emitter, x: V, low: float, high: float) -> V:
 
 def _has_scale(x: V) -> bool:
     """True if the host multiplies by powers of two in one instruction."""
-    return x.type in ("<16 x float>", "<8 x double>") and host.current().scales
+    return x.type in (vector(FLOAT, 16), vector(DOUBLE, 8)) and host.current().scales
 
 
 def _keep_nan(e: Emitter, x: V, result: V) -> V:
@@ -101,14 +102,14 @@ def _scaled(e: Emitter, whole: V, left: V, coefficients: Sequence[float]) -> V:
         bits = _bits(e, left)
         kept = e.binary("and", bits, e.constant(~(1 << (precision.bits - 2)), bits.type))
         left = e.convert("bitcast", kept, precision.element)
-        now = V("4", "i32")  # the current rounding mode
+        now = V("4", I32)  # the current rounding mode
         series = _series(e, left, coefficients)
-        name, mask = ("ps", "i16") if precision is SINGLE else ("pd", "i8")
+        name, mask = ("ps", I16) if precision is SINGLE else ("pd", I8)
         arguments = series, whole, series, V("-1", mask), now
         return e.intrinsic(f"x86.avx512.mask.scalef.{name}", series.type, *arguments, suffix="512")
     # In two factors, since 2**n itself can be below the range of exponents.
     series = _series(e, left, coefficients)
-    exponent = e.convert("fptosi", whole, "i32")
+    exponent = e.convert("fptosi", whole, I32)
     half = e.binary("ashr", exponent, e.constant(1, exponent.type))
     for power in (half, e.binary("sub", exponent, half)):
         series = e.binary("fmul", series, _power_of_two(e, power, precision))
@@ -152,7 +153,7 @@ def log(e: Emitter, x: V) -> V:
     exponent = e.binary("ashr", offset, integer(precision.mantissa))
     mantissa = e.binary("sub", bits, e.binary("shl", exponent, integer(precision.mantissa)))
     f = e.binary("fsub", e.convert("bitcast", mantissa, precision.element), _number(e, x, 1.0))
-    power = e.convert("sitofp", e.convert("trunc", exponent, "i32"), precision.element)
+    power = e.convert("sitofp", e.convert("trunc", exponent, I32), precision.element)
     shift = e.select(tiny, _number(e, x, precision.mantissa), _number(e, x, 0.0))
     power = e.binary("fsub", power, shift)
     near = _log_near_one if precision is SINGLE else _wide_log_near_one
@@ -255,7 +256,7 @@ def _odd_series(e: Emitter, x: V, square: V, coefficients: Sequence[float]) -> V
 
 def _lane_by_lane(e: Emitter, name: str, x: V) -> V:
     """A call of a function that calls the C library's function for each lane."""
-    function = f"far_{name}_{mangled(x.type)}"
+    function = f"far_{name}_{x.type.mangled}"
     body = Emitter()
     result = body.intrinsic(name, x.type, V("%x", x.type))
     lines = [f"define internal {x.type} @{function}({x.type} %x) cold noinline {{", *body.lines, f"  ret {result}", "}"]
@@ -268,17 +269,17 @@ def _with_library_fallback(e: Emitter, name: str, x: V, near: V) -> V:
     precision = _precision(x)
     size = e.intrinsic("fabs", x.type, x)
     least = precision.bits_of(precision.far)
-    above = e.binary("sub", _bits(e, size), e.constant(least, vector(precision.word, width_of(x.type))))
+    above = e.binary("sub", _bits(e, size), e.constant(least, vector(precision.word, x.type.width)))
     far = e.compare("icmp ult", above, e.constant(precision.infinity - least, above.type))
-    word = f"i{width_of(x.type)}"
+    lanes = e.mask(far)
     # Frozen, since lanes past the end of an array may be anything.
-    some = e.value(word, f"freeze {word} {e.value(word, f'bitcast {far} to {word}').text}")
-    before, rare, behind = e.block, e.fresh("far"), e.fresh("near")
-    e.branch(e.compare("icmp ne", some, e.constant(0, word)), rare, behind)
+    some = e.value(lanes.type, f"freeze {lanes}")
+    before, rare, after = e.block, e.fresh("far"), e.fresh("near")
+    e.branch(e.compare("icmp ne", some, e.constant(0, some.type)), rare, after)
     e.label(rare)
     found = e.select(far, _lane_by_lane(e, name, x), near)
-    e.jump(behind)
-    e.label(behind)
+    e.jump(after)
+    e.label(after)
     return e.value(x.type, f"phi {x.type} [ {near.text}, %{before} ], [ {found.text}, %{rare} ]")
 
 
@@ -302,11 +303,11 @@ def _left_and_rest(e: Emitter, x: V, turns: V) -> tuple[V, V]:
         lost = _fma(e, turns, third, lost)
         left = e.binary("fadd", total, lost)
         return left, e.binary("fadd", e.binary("fsub", total, left), lost)
-    exact, turns = e.convert("fpext", x, "double"), e.convert("fpext", turns, "double")
+    exact, turns = e.convert("fpext", x, DOUBLE), e.convert("fpext", turns, DOUBLE)
     for part in _HALF_PI_WIDE:
         exact = _fma(e, turns, _number(e, exact, -part), exact)
-    left = e.convert("fptrunc", exact, "float")
-    return left, e.convert("fptrunc", e.binary("fsub", exact, e.convert("fpext", left, "double")), "float")
+    left = e.convert("fptrunc", exact, FLOAT)
+    return left, e.convert("fptrunc", e.binary("fsub", exact, e.convert("fpext", left, DOUBLE)), FLOAT)
 
 
 def _left(e: Emitter, x: V, turns: V) -> V:
@@ -441,7 +442,7 @@ def atan(e: Emitter, x: V) -> V:
 def atan2(e: Emitter, y: V, x: V) -> V:
     """The angle of the point (x, y), with the sign of y. Within 2 ulp."""
     steep, angle = _arc(e, e.intrinsic("fabs", y.type, y), e.intrinsic("fabs", x.type, x))
-    left = e.compare("icmp slt", _bits(e, x), e.constant(0, vector(_precision(x).word, width_of(x.type))))
+    left = e.compare("icmp slt", _bits(e, x), e.constant(0, vector(_precision(x).word, x.type.width)))
     base = e.select(left, _number(e, x, math.pi), _number(e, x, 0.0))
     base = e.select(steep, _number(e, x, math.pi / 2), base)
     back = e.binary("xor", steep, left)
@@ -453,9 +454,9 @@ def cbrt(e: Emitter, x: V) -> V:
     size = e.intrinsic("fabs", x.type, x)
     tiny = e.compare("fcmp olt", size, _number(e, x, 2.0**-126))
     raised = e.select(tiny, e.binary("fmul", size, _number(e, x, 2.0**24)), size)
-    third = e.binary("fmul", e.convert("sitofp", _bits(e, raised), "float"), _number(e, x, 1 / 3))
-    guess = e.convert("fptosi", third, "i32")
-    root = e.convert("bitcast", e.binary("add", guess, e.constant(_CBRT_BITS, guess.type)), "float")
+    third = e.binary("fmul", e.convert("sitofp", _bits(e, raised), FLOAT), _number(e, x, 1 / 3))
+    guess = e.convert("fptosi", third, I32)
+    root = e.convert("bitcast", e.binary("add", guess, e.constant(_CBRT_BITS, guess.type)), FLOAT)
     for _ in range(2):
         edge = e.binary("fdiv", raised, e.binary("fmul", root, root))
         change = e.binary("fdiv", e.binary("fsub", edge, root), e.binary("fadd", e.binary("fadd", root, root), edge))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from palladio.cpu.access.memory import Access
 from palladio.cpu.access.views import as_index
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, scalar_array
+from palladio.cpu.emit.llvm_types import I1, I32, I64
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.coroutines import WORD, SharedRef, ThreadFunction, moved
 from palladio.lower.refused import Refused
@@ -43,7 +44,7 @@ def reached(
     distance: Int = 0
     for sibling, there in zip(site.siblings, blocks_of(scope, site, stack, operands), strict=True):
         if there is not sibling.here:
-            inside = e.compare("icmp ult", e.index(there), V(str(sibling.size), "i64"))
+            inside = e.compare("icmp ult", e.index(there), i64(sibling.size))
             thread_of(scope).require(inside)
             distance = e.add(distance, e.mul(e.sub(there, sibling.here), sibling.stride))
     return moved(site.buffer, e, distance), stack[1:]
@@ -80,7 +81,7 @@ def across(scope: Scope, site: SharedRef, groups: Sequence[Sequence[str]], stack
             distance: Int = 0
             for sibling, step in zip(along, steps, strict=True):
                 if step and sibling.name not in named:
-                    there = e.binary("urem", e.index(e.add(sibling.here, step)), V(str(sibling.size), "i64"))
+                    there = e.binary("urem", e.index(e.add(sibling.here, step)), i64(sibling.size))
                     distance = e.add(distance, e.mul(e.sub(there, sibling.here), sibling.stride))
             if any(steps):
                 found.append(distance)
@@ -122,14 +123,14 @@ def _observed(
             number = e.add(e.mul(number, sibling.size), there)
         observed = e.pointer(observed, e.mul(number, site.slots), WORD)
     if bases[0] is not bases[1]:
-        ends = [e.value("i64", f"ptrtoint {base} to i64") for base in bases]
+        ends = [e.value(I64, f"ptrtoint {base} to i64") for base in bases]
         observed = e.pointer(observed, e.binary("sub", *ends), 1)
     return observed
 
 
 def add_to(e: Emitter, address: V, amount: Int) -> V:
     """Add to a word; returns the sum."""
-    total = e.binary("add", e.load("i64", address, WORD), e.index(amount))
+    total = e.binary("add", e.load(I64, address, WORD), e.index(amount))
     e.store(total, address, WORD)
     return total
 
@@ -140,10 +141,10 @@ def arrive(e: Emitter, slot: BarrierWords, units: int, needed: int) -> None:
         add_to(e, slot.completed, 1)
         return
     arrived = add_to(e, slot.first, units)
-    full = e.compare("icmp sge", arrived, V(str(needed), "i64"))
+    full = e.compare("icmp sge", arrived, i64(needed))
     rest = e.select(full, e.index(e.sub(arrived, needed)), arrived)
     e.store(rest, slot.first, WORD)
-    add_to(e, slot.completed, e.convert("zext", full, "i64"))
+    add_to(e, slot.completed, e.convert("zext", full, I64))
 
 
 def in_other_block(e: Emitter, slot: BarrierWords, distance: Int) -> BarrierWords:
@@ -180,8 +181,8 @@ def _own_slot(
 
 def _unseen(e: Emitter, slot: BarrierWords, observed: V) -> V:
     """True if there is an unobserved completion. As on hardware, parities are compared."""
-    both = [e.load("i64", address, WORD) for address in (slot.completed, observed)]
-    return e.convert("trunc", e.binary("sub", *both), "i1")
+    both = [e.load(I64, address, WORD) for address in (slot.completed, observed)]
+    return e.convert("trunc", e.binary("sub", *both), I1)
 
 
 def _barrier_wait(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
@@ -195,9 +196,9 @@ def _barrier_wait(scope: Scope, site: SharedRef, *indices: LazyArray, transforms
 def _barrier_sync(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     e = scope.e
     slot, observed = _own_slot(scope, site, transforms, indices)
-    phase = e.load("i64", slot.completed, WORD)
+    phase = e.load(I64, slot.completed, WORD)
     arrive(e, slot, site.units, site.needed)
-    thread_of(scope).wait(lambda: e.compare("icmp ne", e.load("i64", slot.completed, WORD), phase))
+    thread_of(scope).wait(lambda: e.compare("icmp ne", e.load(I64, slot.completed, WORD), phase))
     e.store(e.index(e.add(phase, 1)), observed, WORD)
     return ()
 
@@ -208,7 +209,7 @@ def _barrier_test(scope: Scope, site: SharedRef, *indices: LazyArray, transforms
     slot, observed = _own_slot(scope, site, transforms, indices)
     thread_of(scope).turn(only_observes=True)
     come = _unseen(e, slot, observed)
-    add_to(e, observed, e.convert("zext", come, "i64"))
+    add_to(e, observed, e.convert("zext", come, I64))
     return (scalar_array(e, come, dtypes.BOOL),)
 
 
@@ -227,7 +228,7 @@ def wait_for(scope: Scope, slot: BarrierWords, amount: Int, decrement: bool) -> 
     """Wait until a semaphore is at least `amount`, then subtract that if `decrement`."""
     e = scope.e
     wanted = e.index(amount)
-    thread_of(scope).wait(lambda: e.compare("icmp sge", e.load("i64", slot.first, WORD), wanted))
+    thread_of(scope).wait(lambda: e.compare("icmp sge", e.load(I64, slot.first, WORD), wanted))
     if decrement:
         add_to(e, slot.first, e.sub(0, wanted))
 
@@ -243,7 +244,7 @@ def _read(scope: Scope, site: SharedRef, *indices: LazyArray, transforms: Transf
     e = scope.e
     slot = slot_of(scope, site, transforms, indices)
     thread_of(scope).turn(only_observes=True)
-    return (scalar_array(e, e.convert("trunc", e.load("i64", slot.first, WORD), "i32"), dtypes.INT32),)
+    return (scalar_array(e, e.convert("trunc", e.load(I64, slot.first, WORD), I32), dtypes.INT32),)
 
 
 def _dma_wait(

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from palladio.cpu.analysis.work import work_estimate
-from palladio.cpu.emit.emitter import Emitter, V
+from palladio.cpu.emit.emitter import Emitter, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, fill
+from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import add_to, reached, thread_of
 from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
@@ -131,19 +132,19 @@ def _collective_scope(
     come, visits, left = (
         e.pointer(room, number, WORD) for number in (CollectiveScope.COME, CollectiveScope.VISITS, CollectiveScope.LEFT)
     )
-    visit = e.load("i64", visits, WORD)
-    last = e.compare("icmp eq", add_to(e, come, 1), V(str(rooms.threads), "i64"))
+    visit = e.load(I64, visits, WORD)
+    last = e.compare("icmp eq", add_to(e, come, 1), i64(rooms.threads))
     among = [n for n, type in enumerate(allocations) if rooms.blocks > 1 and type.space in SYNCHRONISING]
     with e.when(last):
-        e.store(V("0", "i64"), come, WORD)
+        e.store(i64(0), come, WORD)
         for number, (type, base) in enumerate(zip(allocations, bases, strict=True)):
             if number not in among:
                 initialise_buffer(e, type, base)
         if among:
             _initialise_for_cluster(thread, rooms, start, allocations, visit)
         add_to(e, visits, 1)
-    thread.wait(lambda: e.compare("icmp ne", e.load("i64", visits, WORD), visit))
-    turn = e.binary("urem", visit, V(str(CollectiveScope.RING), "i64"))
+    thread.wait(lambda: e.compare("icmp ne", e.load(I64, visits, WORD), visit))
+    turn = e.binary("urem", visit, i64(CollectiveScope.RING))
     for number in among:
         bases[number] = e.pointer(bases[number], turn, CollectiveScope.size(allocations[number]))
     places = [site_of(thread, type, base, thread.around) for type, base in zip(allocations, bases, strict=True)]
@@ -157,18 +158,18 @@ def _initialise_for_cluster(
 ) -> None:
     """The first block of a cluster to arrive initialises all barriers, once none is used for an earlier visit."""
     e = thread.e
-    each = [e.pointer(V("%cluster", "ptr"), start + n * rooms.stride, 1) for n in range(rooms.blocks)]
-    earlier = e.binary("sub", visit, V(str(CollectiveScope.RING - 1), "i64"))
-    gone = e.binary("mul", earlier, V(str(rooms.threads), "i64"))
+    each = [e.pointer(V("%cluster", PTR), start + n * rooms.stride, 1) for n in range(rooms.blocks)]
+    earlier = e.binary("sub", visit, i64(CollectiveScope.RING - 1))
+    gone = e.binary("mul", earlier, i64(rooms.threads))
 
     def all_gone() -> V:
-        words = [e.load("i64", e.pointer(room, CollectiveScope.LEFT, WORD), WORD) for room in each]
+        words = [e.load(I64, e.pointer(room, CollectiveScope.LEFT, WORD), WORD) for room in each]
         return e.truth([e.compare("icmp sge", word, gone) for word in words])  # type: ignore[return-value]
 
     thread.wait(all_gone)
-    turn = e.binary("urem", visit, V(str(CollectiveScope.RING), "i64"))
+    turn = e.binary("urem", visit, i64(CollectiveScope.RING))
     ready = e.pointer(e.pointer(each[0], CollectiveScope.READY, WORD), turn, WORD)
-    with e.when(e.compare("icmp sle", e.load("i64", ready, WORD), visit)):
+    with e.when(e.compare("icmp sle", e.load(I64, ready, WORD), visit)):
         e.store(e.index(e.add(visit, 1)), ready, WORD)
         for type, offset in zip(allocations, CollectiveScope.starts(allocations, rooms.blocks), strict=False):
             if type.space in SYNCHRONISING:

@@ -15,8 +15,9 @@ from palladio.cpu.access.gather import Selection, settled, store_combined
 from palladio.cpu.access.memory import Access, combine, read
 from palladio.cpu.access.views import Bound, BufferView
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.barriers import (
     BarrierWords,
@@ -66,7 +67,7 @@ class Part:
                 continue
             axis = next((axis for axis, stride in enumerate(bound.strides) if stride), None)
             if axis is None:
-                conditions.append(e.compare("icmp ult", bound.first, V(str(bound.extent), "i64")))
+                conditions.append(e.compare("icmp ult", bound.first, i64(bound.extent)))
                 continue
             size, step = view.buffer.shape[axis], bound.strides[axis]
             inside = (
@@ -85,7 +86,7 @@ class Part:
 def _extreme(e: Emitter, name: str, x: Int, y: Int) -> Int:
     if isinstance(x, int) and isinstance(y, int):
         return max(x, y) if name == "smax" else min(x, y)
-    return e.intrinsic(name, "i64", e.index(x), e.index(y))
+    return e.intrinsic(name, I64, e.index(x), e.index(y))
 
 
 def _both(e: Emitter, one: tuple[Int, Int], other: tuple[Int, Int]) -> tuple[Int, Int]:
@@ -137,7 +138,7 @@ def copy_part(e: Emitter, source: Part, target: Part) -> None:
         elif _neighbours(there) and _neighbours(here):
             first, end = bounds[-1]
             count = e.sub(end, first)
-            some = None if isinstance(count, int) else e.compare("icmp sgt", count, V("0", "i64"))
+            some = None if isinstance(count, int) else e.compare("icmp sgt", count, i64(0))
             with e.when(some):
                 _sweep(
                     e,
@@ -170,7 +171,7 @@ def copy_views(e: Emitter, source: BufferView, target: BufferView, dtype: DType,
     there, here = Part.of(e, source), Part.of(e, target)
     guard = e.truth(source.guards)
     if guard is not None and outside is not None:
-        with e.when(e.binary("xor", guard, V("true", "i1"))):
+        with e.when(e.negated(guard)):
             _fill_part(e, here, dtype, outside(dtype))
     copy_part(e, there, here)
 
@@ -235,7 +236,7 @@ def _either(scope: Scope, condition: V | None, inside: Callable[[], None], outsi
     """Emit a branch: `inside` if a condition holds, else `outside`."""
     e = scope.e
     inner, outer, behind = e.fresh("inside"), e.fresh("outside"), e.fresh("behind")
-    e.branch(condition or V("true", "i1"), inner, outer)
+    e.branch(condition or TRUE, inner, outer)
     e.label(inner)
     inside()
     e.jump(behind)
@@ -304,7 +305,7 @@ def _share(
     size = -(-shape[axis] // parts)
     start = e.mul(number, size)
     if shape[axis] % parts:
-        start = e.binary("udiv", e.index(e.mul(number, shape[axis])), V(str(parts), "i64"))
+        start = e.binary("udiv", e.index(e.mul(number, shape[axis])), i64(parts))
     part = axis, start, size
     site, slot = barrier
     with e.when(condition):

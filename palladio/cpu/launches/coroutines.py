@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Arena, StridedArray
+from palladio.cpu.emit.llvm_types import I1, I8, I64, PTR
 from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.types.types import RefType
@@ -167,7 +168,7 @@ class ThreadCoroutine(ThreadFunction):
     def __init__(
         self, name: str, rules: Mapping[str, Rule], refused: Mapping[str, str], callbacks: list[Callback]
     ) -> None:
-        super().__init__(Emitter(), Arena(V("%arena", "ptr")), rules, refused)
+        super().__init__(Emitter(), Arena(V("%arena", PTR)), rules, refused)
         self.name = name
         self.callbacks = callbacks
         self.children: list[ThreadCoroutine] = []
@@ -183,9 +184,9 @@ class ThreadCoroutine(ThreadFunction):
         e.line("%id = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)")
         e.line("%size = call i64 @llvm.coro.size.i64()")
         e.line("%asks = icmp eq ptr %frame, null")
-        e.branch(V("%asks", "i1"), "asked", "begin")
+        e.branch(V("%asks", I1), "asked", "begin")
         e.label("asked")
-        e.store(V("%size", "i64"), self.word(Header.FRAME), WORD)
+        e.store(V("%size", I64), self.word(Header.FRAME), WORD)
         e.line("ret ptr null")
         e.label("begin")
         e.line("%coroutine = call noalias ptr @llvm.coro.begin(token %id, ptr %frame)")
@@ -200,17 +201,17 @@ class ThreadCoroutine(ThreadFunction):
 
     def word(self, number: int) -> V:
         """The address of a word of the header."""
-        return self.e.pointer(V("%header", "ptr"), number, WORD)
+        return self.e.pointer(V("%header", PTR), number, WORD)
 
     def note(self, number: int, value: int = 1) -> None:
         """Set a word of the header."""
-        self.e.store(V(str(value), "i64"), self.word(number), WORD)
+        self.e.store(i64(value), self.word(number), WORD)
 
     def stop(self) -> None:
         """Yield to the others."""
         e = self.e
         after = e.fresh("resumed")
-        found = e.value("i8", "call i8 @llvm.coro.suspend(token none, i1 false)")
+        found = e.value(I8, "call i8 @llvm.coro.suspend(token none, i1 false)")
         e.line(f"switch {found}, label %stopped [ i8 0, label %{after} i8 1, label %stopped ]")
         e.label(after)
 
@@ -238,7 +239,7 @@ class ThreadCoroutine(ThreadFunction):
 
     def require(self, condition: V | None) -> None:
         if condition is not None:
-            with self.e.when(self.e.binary("xor", condition, V("true", "i1"))):
+            with self.e.when(self.e.negated(condition)):
                 self.leave(Status.FAILED)
 
     def give_up(self) -> None:
@@ -247,7 +248,7 @@ class ThreadCoroutine(ThreadFunction):
     def text(self) -> str:
         """The whole function, after those of its warps."""
         e = self.e
-        e.store(V(str(THREAD_DONE), "i64"), V("%status", "ptr"), WORD)
+        e.store(i64(THREAD_DONE), V("%status", PTR), WORD)
         e.jump("stopped")
         e.label("stopped")
         ends = "" if _ENDS == "void" else "%ended = "
@@ -261,7 +262,7 @@ class ThreadCoroutine(ThreadFunction):
 
 
 # From LLVM 22 on, the end of a coroutine has no result.
-_ENDS = "void" if llvm.llvm_version_info[0] >= 22 else "i1"
+_ENDS = "void" if llvm.llvm_version_info[0] >= 22 else I1
 
 
 def moved(buffer: StridedArray, e: Emitter, distance: Int) -> StridedArray:

@@ -9,7 +9,7 @@ from palladio.cpu.access.block_views import window_of
 from palladio.cpu.access.gather import copied
 from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import work_estimate
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, array_in, fill, number_array, write
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.cpu.launches.control_flow import own_site
@@ -60,7 +60,7 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
 def _size(scope: Scope, array: LazyArray) -> V:
     """A size that is known only now; the evaluator reports one below 1."""
     size = as_index(scope, array)
-    scope.function.require(scope.e.compare("icmp sge", size, V("1", "i64")))
+    scope.function.require(scope.e.compare("icmp sge", size, i64(1)))
     return size
 
 

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from palladio.cpu.analysis.work import work_estimate
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, array_in, number_array, scalar_array
+from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Binding, RefBinding
 from palladio.cpu.launches.control_flow import (
     CollectiveScope,
@@ -258,8 +259,8 @@ class _ProgramEmitter:
             for (_, axis), stride in zip(beside, strides, strict=True)
         ]
         thread.siblings = () if self.parent.on_cores else thread.around
-        place = e.binary("udiv", V("%member", "i64"), V(str(self.mesh.threads), "i64"))
-        thread.block = e.pointer(V("%cluster", "ptr"), e.mul(place, self.block_bytes), 1)
+        place = e.binary("udiv", V("%member", I64), i64(self.mesh.threads))
+        thread.block = e.pointer(V("%cluster", PTR), e.mul(place, self.block_bytes), 1)
         shared = [self.shared(n) for n in range(len(self.parent.operands) + len(self.launch.output_types))]
         scratch = [self.scratch(n, type) for n, type in enumerate(self.launch.scratch)]
         self.refuse_unowned(scratch)
@@ -279,13 +280,13 @@ class _ProgramEmitter:
         if known is not None:
             return known
         before = sum(mesh.dynamic for mesh in self.launch.meshes[: self.number]) + self.mesh.dynamic.index(number)
-        return self.e.load("i64", self.e.pointer(V("%sizes", "ptr"), before, WORD), WORD)
+        return self.e.load(I64, self.e.pointer(V("%sizes", PTR), before, WORD), WORD)
 
     def numbers(self) -> dict[tuple[str, int], Int]:
         """The index along each axis, by name and position, from the numbers of the cluster and of the thread in it."""
         e = self.e
         found: dict[tuple[str, int], Int] = {}
-        for start, order in ((V("%number", "i64"), [("grid",)]), (V("%member", "i64"), [MEMORY_KINDS, THREAD_KINDS])):
+        for start, order in ((V("%number", I64), [("grid",)]), (V("%member", I64), [MEMORY_KINDS, THREAD_KINDS])):
             left = start
             axes = [(n, axis) for kinds in order for n, axis in enumerate(self.mesh.axes) if axis.kind in kinds]
             for n, axis in reversed(axes):
@@ -296,7 +297,7 @@ class _ProgramEmitter:
 
     def address(self, number: int) -> V:
         """The address of one of the arrays."""
-        return self.e.load("ptr", self.e.pointer(V("%arrays", "ptr"), number, WORD), WORD)
+        return self.e.load(PTR, self.e.pointer(V("%arrays", PTR), number, WORD), WORD)
 
     def shared(self, position: int) -> Binding:
         """An operand or output."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
+from palladio.cpu.emit.llvm_types import I32, I64, PTR
 from palladio.cpu.launches.control_flow import CollectiveScope, initialise_buffer
 from palladio.cpu.launches.coroutines import ARGUMENTS, THREAD_DONE, WORD, Header, Status
 from palladio.types.types import RefType
@@ -87,9 +88,9 @@ class _Scheduler:
     def begin(self, number: int, member: Member) -> str:
         """`beginN(arrays, sizes, header, slot, number)` starts a cluster: its memory, and its threads."""
         e = Emitter()
-        slot = V("%slot", "ptr")
-        e.store(V(str(member.cluster_threads), "i64"), word(e, slot, LIVE), WORD)
-        e.store(V(str(member.cluster_threads), "i64"), word(e, slot, THREADS), WORD)
+        slot = V("%slot", PTR)
+        e.store(i64(member.cluster_threads), word(e, slot, LIVE), WORD)
+        e.store(i64(member.cluster_threads), word(e, slot, THREADS), WORD)
         cluster = e.pointer(slot, member.tables, 1)
         with e.loop(0, member.blocks) as place:
             block = e.pointer(cluster, e.mul(place, member.block_bytes), 1)
@@ -98,17 +99,17 @@ class _Scheduler:
             for start in member.rooms:
                 room = e.pointer(block, start, 1)
                 for each in range(CollectiveScope.WORDS):
-                    e.store(V("0", "i64"), word(e, room, each), WORD)
+                    e.store(i64(0), word(e, room, each), WORD)
         own = e.pointer(cluster, member.blocks * member.block_bytes, 1)
-        frame_bytes = e.load("i64", word(e, V("%header", "ptr"), Header.FRAME), WORD)
+        frame_bytes = e.load(I64, word(e, V("%header", PTR), Header.FRAME), WORD)
         stride = e.add(e.mul(frame_bytes, member.frames), member.arena)
         with e.loop(0, member.cluster_threads) as thread:
             arena = e.pointer(own, e.mul(thread, stride), 1)
             frame = e.pointer(arena, member.arena, 1)
             status, coroutine = self.tables(e, slot, thread)
-            e.store(V("0", "i64"), status, WORD)
+            e.store(i64(0), status, WORD)
             values = f"ptr %arrays, ptr %sizes, ptr %header, {cluster}, {arena}, {frame}, {status}"
-            handle = e.value("ptr", f"call ptr @{member.names[0]}({values}, i64 %number, {e.index(thread)})")
+            handle = e.value(PTR, f"call ptr @{member.names[0]}({values}, i64 %number, {e.index(thread)})")
             e.store(handle, coroutine, WORD)
         e.line("ret void")
         head = f"define internal void @begin{number}(ptr %arrays, ptr %sizes, ptr %header, ptr %slot, i64 %number)"
@@ -123,13 +124,13 @@ class _Scheduler:
     def start(self) -> str:
         """`start(arrays, sizes, header)` starts the next cluster, in a free slot."""
         e = Emitter()
-        header = V("%header", "ptr")
+        header = V("%header", PTR)
         number = increased(e, word(e, header, Header.NEXT), 1)
         increased(e, word(e, header, Header.RUNNING), 1)
-        slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
+        slots = e.load(I64, word(e, header, Header.SLOTS), WORD)
         with e.loop(0, slots) as place:
             slot = self.slot(e, header, place)
-            free = e.compare("icmp eq", e.load("i64", word(e, slot, LIVE), WORD), V("0", "i64"))
+            free = e.compare("icmp eq", e.load(I64, word(e, slot, LIVE), WORD), i64(0))
             with e.when(free):
                 self.start_in(e, slot, number)
                 e.line("ret void")
@@ -144,7 +145,7 @@ class _Scheduler:
             if place == len(self.members) - 1:
                 e.line(f"call void @begin{place}({arguments})")
                 return
-            count = e.load("i64", word(e, V("%sizes", "ptr"), self.dynamic + place), WORD)
+            count = e.load(I64, word(e, V("%sizes", PTR), self.dynamic + place), WORD)
             with e.when(e.compare("icmp slt", left, count)):
                 e.line(f"call void @begin{place}({arguments})")
                 e.line("ret void")
@@ -153,27 +154,27 @@ class _Scheduler:
 
     def slot(self, e: Emitter, header: V, place: Int) -> V:
         """The memory of a cluster."""
-        frame = e.load("i64", word(e, header, Header.FRAME), WORD)
+        frame = e.load(I64, word(e, header, Header.FRAME), WORD)
         size = e.add(e.mul(frame, self.most), self.fixed)
         return e.pointer(e.pointer(header, HEADER, 1), e.mul(place, size), 1)
 
     def round(self) -> str:
         """`round(header)` resumes every thread once."""
         e = Emitter()
-        header = V("%header", "ptr")
+        header = V("%header", PTR)
         e.declared["llvm.coro.resume"] = "declare void @llvm.coro.resume(ptr)"
-        e.store(V("0", "i64"), word(e, header, Header.PROGRESS), WORD)
-        e.store(V("0", "i64"), word(e, header, Header.SPINS), WORD)
-        slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
+        e.store(i64(0), word(e, header, Header.PROGRESS), WORD)
+        e.store(i64(0), word(e, header, Header.SPINS), WORD)
+        slots = e.load(I64, word(e, header, Header.SLOTS), WORD)
         with e.loop(0, slots) as place:
             slot = self.slot(e, header, place)
             live = word(e, slot, LIVE)
-            some = e.compare("icmp ne", e.load("i64", live, WORD), V("0", "i64"))
+            some = e.compare("icmp ne", e.load(I64, live, WORD), i64(0))
             with e.when(some):
-                threads = e.load("i64", word(e, slot, THREADS), WORD)
+                threads = e.load(I64, word(e, slot, THREADS), WORD)
                 with e.loop(0, threads) as thread:
                     self.resume(e, *self.tables(e, slot, thread), live)
-                over = e.compare("icmp eq", e.load("i64", live, WORD), V("0", "i64"))
+                over = e.compare("icmp eq", e.load(I64, live, WORD), i64(0))
                 with e.when(over):
                     increased(e, word(e, header, Header.RUNNING), -1)
         e.line("ret void")
@@ -181,38 +182,38 @@ class _Scheduler:
 
     @staticmethod
     def resume(e: Emitter, status: V, coroutine: V, live: V) -> None:
-        with e.when(e.compare("icmp eq", e.load("i64", status, WORD), V("0", "i64"))):
-            e.line(f"call void @llvm.coro.resume({e.load('ptr', coroutine, WORD)})")
-            with e.when(e.compare("icmp eq", e.load("i64", status, WORD), V(str(THREAD_DONE), "i64"))):
+        with e.when(e.compare("icmp eq", e.load(I64, status, WORD), i64(0))):
+            e.line(f"call void @llvm.coro.resume({e.load(PTR, coroutine, WORD)})")
+            with e.when(e.compare("icmp eq", e.load(I64, status, WORD), i64(THREAD_DONE))):
                 increased(e, live, -1)
 
     def kernel(self) -> str:
         """The function that Python calls: with a first cluster below 0, it reports the size of a coroutine's frame."""
         e = Emitter()
-        header = V("%arena", "ptr")
-        with e.when(e.compare("icmp slt", V("%first", "i64"), V("0", "i64"))):
-            most: V = V("64", "i64")
+        header = V("%arena", PTR)
+        with e.when(e.compare("icmp slt", V("%first", I64), i64(0))):
+            most: V = i64(64)
             for name in (name for member in self.members for name in member.names):
                 nothing = ", ".join(f"{each.split()[0]} {'null' if each.startswith('ptr') else 0}" for each in _LAST)
                 e.line(f"call ptr @{name}(ptr null, ptr null, {header}, {nothing})")
-                frame = e.load("i64", word(e, header, Header.FRAME), WORD)
-                most = e.intrinsic("umax", "i64", most, frame)
-            padded = e.binary("and", e.index(e.add(most, 63)), V("-64", "i64"))
+                frame = e.load(I64, word(e, header, Header.FRAME), WORD)
+                most = e.intrinsic("umax", I64, most, frame)
+            padded = e.binary("and", e.index(e.add(most, 63)), i64(-64))
             e.store(padded, word(e, header, Header.FRAME), WORD)
             answer(e, Status.DONE)
         if self.eager:
             self.start_all(e, header)
         with e.loop(0, ROUNDS):
             e.line(f"call void @round({header})")
-            failed = e.load("i64", word(e, header, Header.FAILED), WORD)
-            with e.when(e.compare("icmp ne", failed, V("0", "i64"))):
-                e.line(f"ret i32 {e.convert('trunc', failed, 'i32').text}")
+            failed = e.load(I64, word(e, header, Header.FAILED), WORD)
+            with e.when(e.compare("icmp ne", failed, i64(0))):
+                e.line(f"ret i32 {e.convert('trunc', failed, I32).text}")
                 e.label(e.fresh("never"))
-            progress = e.load("i64", word(e, header, Header.PROGRESS), WORD)
-            with e.when(e.compare("icmp eq", progress, V("0", "i64"))):
+            progress = e.load(I64, word(e, header, Header.PROGRESS), WORD)
+            with e.when(e.compare("icmp eq", progress, i64(0))):
                 self.without_progress(e, header)
-            with e.when(e.compare("icmp ne", progress, V("0", "i64"))):
-                e.store(V("0", "i64"), word(e, header, Header.IDLE), WORD)
+            with e.when(e.compare("icmp ne", progress, i64(0))):
+                e.store(i64(0), word(e, header, Header.IDLE), WORD)
             self.poll(e, header)
         answer(e, Status.YIELDED, closes=False)
         head = "define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last)"
@@ -223,13 +224,13 @@ class _Scheduler:
         if not CLOCK:
             return
         work = max(member.cluster_threads * member.work_estimate for member in self.members)
-        slots = e.load("i64", word(e, header, Header.SLOTS), WORD)
-        weight = e.intrinsic("umax", "i64", e.index(e.mul(slots, min(work, BETWEEN))), V(str(BETWEEN // STEPS), "i64"))
+        slots = e.load(I64, word(e, header, Header.SLOTS), WORD)
+        weight = e.intrinsic("umax", I64, e.index(e.mul(slots, min(work, BETWEEN))), i64(BETWEEN // STEPS))
         before = increased(e, word(e, header, Header.WORK), weight)
-        with e.when(e.compare("icmp uge", before, V(str(BETWEEN), "i64"))):
-            e.store(V("0", "i64"), word(e, header, Header.WORK), WORD)
+        with e.when(e.compare("icmp uge", before, i64(BETWEEN))):
+            e.store(i64(0), word(e, header, Header.WORK), WORD)
             now, last = quarter_seconds(e, word(e, header, Header.CLOCK)), word(e, header, Header.TIME)
-            then = e.load("i64", last, WORD)
+            then = e.load(I64, last, WORD)
             e.store(now, last, WORD)
             with e.when(e.compare("icmp ne", now, then)):
                 answer(e, Status.YIELDED)
@@ -237,9 +238,9 @@ class _Scheduler:
     def more(self, e: Emitter, header: V) -> V:
         """True if another cluster can start."""
         following, running, slots = (
-            e.load("i64", word(e, header, each), WORD) for each in (Header.NEXT, Header.RUNNING, Header.SLOTS)
+            e.load(I64, word(e, header, each), WORD) for each in (Header.NEXT, Header.RUNNING, Header.SLOTS)
         )
-        left = e.compare("icmp slt", following, V("%last", "i64"))
+        left = e.compare("icmp slt", following, V("%last", I64))
         return e.binary("and", left, e.compare("icmp slt", running, slots))
 
     def start_all(self, e: Emitter, header: V) -> None:
@@ -261,13 +262,13 @@ class _Scheduler:
         e.line(f"call void @start(ptr %arrays, ptr %sizes, {header})")
         e.jump(behind)
         e.label(none)
-        running = e.load("i64", word(e, header, Header.RUNNING), WORD)
-        with e.when(e.compare("icmp eq", running, V("0", "i64"))):
+        running = e.load(I64, word(e, header, Header.RUNNING), WORD)
+        with e.when(e.compare("icmp eq", running, i64(0))):
             answer(e, Status.DONE)
-        spins = e.load("i64", word(e, header, Header.SPINS), WORD)
+        spins = e.load(I64, word(e, header, Header.SPINS), WORD)
         idle = increased(e, word(e, header, Header.IDLE), 1)
-        quiet = e.compare("icmp eq", spins, V("0", "i64"))
-        with e.when(e.binary("or", quiet, e.compare("icmp sgt", idle, V(str(IDLE), "i64")))):
+        quiet = e.compare("icmp eq", spins, i64(0))
+        with e.when(e.binary("or", quiet, e.compare("icmp sgt", idle, i64(IDLE)))):
             answer(e, Status.DEADLOCKED)
         e.jump(behind)
         e.label(behind)
@@ -287,7 +288,7 @@ def word(e: Emitter, base: V, number: int) -> V:
 
 def increased(e: Emitter, address: V, amount: Int) -> V:
     """Add to a word; returns its previous value."""
-    before = e.load("i64", address, WORD)
+    before = e.load(I64, address, WORD)
     e.store(e.index(e.add(before, amount)), address, WORD)
     return before
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from palladio.cpu.access.gather import copied
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, scalar_array
+from palladio.cpu.emit.llvm_types import I32, I64, PTR
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import thread_of
 from palladio.cpu.launches.control_flow import own_site
@@ -100,8 +101,8 @@ def _indices(e: Emitter, mesh: MeshShape, number: Int) -> list[Binding]:
     left = e.index(number)
     indices: list[Binding] = []
     for axis in reversed(mesh.axes):
-        size = V(str(axis.size), "i64")
-        indices.insert(0, scalar_array(e, e.convert("trunc", e.binary("urem", left, size), "i32"), dtypes.INT32))
+        size = i64(axis.size)
+        indices.insert(0, scalar_array(e, e.convert("trunc", e.binary("urem", left, size), I32), dtypes.INT32))
         left = e.binary("udiv", left, size)
     return indices
 
@@ -120,7 +121,7 @@ class _Passing:
         if value.constant is not None:
             return value
         e = self.child.e
-        address = e.pointer(V("%cluster", "ptr"), len(self.values), WORD)
+        address = e.pointer(V("%cluster", PTR), len(self.values), WORD)
         self.values.append(value)
         return e.load(value.type, address, WORD)
 
@@ -204,19 +205,19 @@ class _Warps:
         for mesh, (child, values) in enumerate(lowered):
             self.begin(mesh, child, values, table, frames)
         again, ended = e.fresh("warps"), e.fresh("ended")
-        left = thread.slot("i64")
+        left = thread.slot(I64)
         e.jump(again)
         e.label(again)
-        e.store(V("0", "i64"), left, WORD)
+        e.store(i64(0), left, WORD)
         e.declared["llvm.coro.resume"] = "declare void @llvm.coro.resume(ptr)"
         with e.loop(0, len(self.places)) as number:
             status = e.pointer(table.base, number, 2 * WORD)
             with e.when(self.lives(status)):
-                e.line(f"call void @llvm.coro.resume({e.load('ptr', e.pointer(status, 1, WORD), WORD)})")
+                e.line(f"call void @llvm.coro.resume({e.load(PTR, e.pointer(status, 1, WORD), WORD)})")
                 with e.when(self.lives(status)):
-                    e.store(V("1", "i64"), left, WORD)
+                    e.store(i64(1), left, WORD)
         waiting = e.fresh("waiting")
-        e.branch(e.compare("icmp eq", e.load("i64", left, WORD), V("0", "i64")), ended, waiting)
+        e.branch(e.compare("icmp eq", e.load(I64, left, WORD), i64(0)), ended, waiting)
         e.label(waiting)
         thread.stop()
         e.jump(again)
@@ -225,7 +226,7 @@ class _Warps:
             self.learn(seen)
 
     def lives(self, status: V) -> V:
-        return self.e.compare("icmp ne", self.e.load("i64", status, WORD), V(str(THREAD_DONE), "i64"))
+        return self.e.compare("icmp ne", self.e.load(I64, status, WORD), i64(THREAD_DONE))
 
     def ahead(self, seen: _Seen, number: int) -> V:
         """The address of the number of completions by which a warp is ahead of its thread."""
@@ -241,7 +242,7 @@ class _Warps:
         for number in range(len(self.places)):
             with e.loop(0, seen.slots) as slot:
                 words = [
-                    e.load("i64", e.pointer(base, slot, WORD), WORD)
+                    e.load(I64, e.pointer(base, slot, WORD), WORD)
                     for base in (seen.site.observed, self.ahead(seen, number))
                 ]
                 e.store(e.binary("add", *words), e.pointer(seen.row(e, number), slot, WORD), WORD)
@@ -252,10 +253,10 @@ class _Warps:
         if seen.own:
             return
         with e.loop(0, seen.slots) as slot:
-            found = [e.load("i64", e.pointer(seen.row(e, n), slot, WORD), WORD) for n in range(len(self.places))]
+            found = [e.load(I64, e.pointer(seen.row(e, n), slot, WORD), WORD) for n in range(len(self.places))]
             least = found[0]
             for each in found[1:]:
-                least = e.intrinsic("smin", "i64", least, each)
+                least = e.intrinsic("smin", I64, least, each)
             e.store(least, e.pointer(seen.site.observed, slot, WORD), WORD)  # type: ignore[arg-type]
             for number, each in enumerate(found):
                 e.store(e.binary("sub", each, least), e.pointer(self.ahead(seen, number), slot, WORD), WORD)
@@ -274,7 +275,7 @@ class _Warps:
         inputs = [self.passed(passing, entry, first) for entry in self.operands]
         for entry, type in zip(self.scratch, self.launch.scratch, strict=True):
             inputs.append(own_site(child, type) if entry is None else self.passed(passing, entry, first))
-        indices = _indices(child.e, self.launch.meshes[mesh], V("%number", "i64"))
+        indices = _indices(child.e, self.launch.meshes[mesh], V("%number", I64))
         child.run(program, [*indices, *inputs])
         return child, passing.values
 
@@ -290,15 +291,15 @@ class _Warps:
             e.store(value, e.pointer(words.base, number, WORD), WORD)
         first, count = self.first(mesh), sum(place[0] == mesh for place in self.places)
         arena = thread.arena.buffer(e, (count, -(-child.arena.size // 64) * 64), np.dtype(np.uint8))
-        frame_bytes = e.load("i64", thread.word(Header.FRAME), WORD)
+        frame_bytes = e.load(I64, thread.word(Header.FRAME), WORD)
         with e.loop(0, count) as number:
             status = e.pointer(table.base, e.add(number, first), 2 * WORD)
-            e.store(V("0", "i64"), status, WORD)
+            e.store(i64(0), status, WORD)
             own = e.pointer(arena.base, number, arena.shape[1])
             before = e.add(e.mul(e.add(number, first), frames), 1)
-            frame = e.pointer(V("%frame", "ptr"), e.mul(before, frame_bytes), 1)
+            frame = e.pointer(V("%frame", PTR), e.mul(before, frame_bytes), 1)
             given = f"ptr %arrays, ptr %sizes, ptr %header, {words.base}, {own}, {frame}, {status}, {e.index(number)}"
-            handle = e.value("ptr", f"call ptr @{child.name}({given}, i64 0)")
+            handle = e.value(PTR, f"call ptr @{child.name}({given}, i64 0)")
             e.store(handle, e.pointer(status, 1, WORD), WORD)
 
     def passed(self, passing: _Passing, entry: Binding, first: int) -> Binding:
@@ -309,7 +310,7 @@ class _Warps:
             return found
         e = passing.child.e
         rows = replace(seen.rows, base=passing.value(seen.rows.base))
-        return replace(found, observed=replace(seen, rows=rows).row(e, e.add(V("%number", "i64"), first)))
+        return replace(found, observed=replace(seen, rows=rows).row(e, e.add(V("%number", I64), first)))
 
 
 RULES: dict[str, Rule] = {"launch": _launch}

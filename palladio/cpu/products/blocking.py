@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import cut, widths
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.products.operands import PackSource, Pair, Range
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
@@ -116,7 +117,7 @@ class Blocking:
     def k_block(self, packed: V, k: Int, steps: int) -> KBlock:
         """A k-block of all steps in a range, packed after the steps before it."""
         place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
-        starts = self.e.compare("icmp eq", self.e.index(k), V("0", "i64"))
+        starts = self.e.compare("icmp eq", self.e.index(k), i64(0))
         return KBlock(k, steps, k, steps, place, steps, starts)
 
     @property
@@ -128,13 +129,13 @@ class Blocking:
         """The k-blocks of a span, extended to whole vectors of the left operand unless that is read by columns."""
         e, lanes, steps = self.e, 1 if self.lhs.transposed else registers.LANES, self.span_steps
         low, high = map(e.index, span)
-        aligned = e.binary("and", low, V(str(-lanes), "i64"))
-        aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), V(str(-lanes), "i64"))
+        aligned = e.binary("and", low, i64(-lanes))
+        aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), i64(-lanes))
         some = e.compare("icmp slt", low, high)
         with e.loop(aligned, e.select(some, high, aligned), steps) as k:
-            begin = e.intrinsic("smax", "i64", e.index(k), low)
-            end = e.intrinsic("smin", "i64", e.index(e.add(k, steps)), high)
-            laid = e.intrinsic("smin", "i64", V(str(steps), "i64"), e.index(e.sub(aligned_end, k)))
+            begin = e.intrinsic("smax", I64, e.index(k), low)
+            end = e.intrinsic("smin", I64, e.index(e.add(k, steps)), high)
+            laid = e.intrinsic("smin", I64, i64(steps), e.index(e.sub(aligned_end, k)))
             place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
             first = e.compare("icmp eq", e.index(k), aligned)
             yield KBlock(k, laid, begin, e.sub(end, begin), place, steps, first)

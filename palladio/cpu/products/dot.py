@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V, vector
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, Panel, StridedArray, array_in, merged, write
+from palladio.cpu.emit.llvm_types import I32, I64, vector
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.blocking import DEPTH_BYTES
 from palladio.cpu.products.few_rows import FewRows
@@ -113,7 +114,7 @@ class Matrix:
             return None
         ((now, at),) = later
         row = e.mul(buffer.strides[self.axes[0]], buffer.dtype.itemsize)
-        here, moved = (e.value("i64", f"ptrtoint {base} to i64") for base in (now, buffer.base))
+        here, moved = (e.value(I64, f"ptrtoint {base} to i64") for base in (now, buffer.base))
         nexts = [at(distance) for distance in (1, 2)]
         there = e.select(e.compare("icmp ne", nexts[0], now), *nexts)
         other = e.compare("icmp ne", there, now)
@@ -138,13 +139,13 @@ class Matrix:
 
         def side_by_side(at: Callable[..., V], i: Int, j: Int, width: int) -> V:
             found = registers.to_memory(e, at(scope, i, j, count * width), dtype)
-            type = vector("i32", width)
+            type = vector(I32, width)
             return flipped(e.value(type, f"bitcast {found} to {type}"))
 
         def interleaved(at: Callable[..., V], i: Int, j: Int, width: int) -> V:
             places = [(e.add(i, n), j) if axis == 0 else (i, e.add(j, n)) for n in range(count)]
             parts = [registers.to_memory(e, at(scope, *ij, width), dtype) for ij in places]
-            word, *others = [e.convert("zext", part, "i32") for part in parts]
+            word, *others = [e.convert("zext", part, I32) for part in parts]
             for n, part in enumerate(others, 1):
                 word = e.binary("or", word, e.binary("shl", part, e.constant(bits * n, word.type)))
             return flipped(word)
@@ -392,7 +393,7 @@ def _product(
     if _takes_pairs(left, right, sums):
         if span is not None:
             bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
-            low, high = (scope.e.binary("ashr", bound, V("1", "i64")) for bound in bounds)
+            low, high = (scope.e.binary("ashr", bound, i64(1)) for bound in bounds)
             span = low, high
         lhs, rhs = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         further = [(x.joined(scope, 1, 2), y.joined(scope, 0, 2)) for x, y in more]
@@ -438,7 +439,7 @@ def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:
         return None
     e = scope.e
     first, last = ([e.index(bound) for bound in bounds] for bounds in zip(*sides, strict=True))  # type: ignore[arg-type]
-    return e.intrinsic("smin", "i64", *first), e.intrinsic("smax", "i64", *last)
+    return e.intrinsic("smin", I64, *first), e.intrinsic("smax", I64, *last)
 
 
 RULES: dict[str, Rule] = {"dot_general": _dot, "dot_accumulate": _dot_accumulate}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
@@ -82,14 +82,14 @@ class FewRows(Gemv):
     def some(self, count: Int) -> Iterator[None]:
         """All rows, a few at a time, as `vectors`, `few` and `result`."""
         e = self.e
-        whole = e.binary("and", e.index(count), V(str(-TOGETHER), "i64"))
+        whole = e.binary("and", e.index(count), i64(-TOGETHER))
         with e.loop(0, whole, TOGETHER) as n:
             self.choose(n, TOGETHER)
             yield
         size = TOGETHER // 2
         while size:
-            with e.when(e.compare("icmp ne", e.binary("and", e.index(count), V(str(size), "i64")), V("0", "i64"))):
-                self.choose(e.binary("and", e.index(count), V(str(-2 * size), "i64")), size)
+            with e.when(e.compare("icmp ne", e.binary("and", e.index(count), i64(size)), i64(0))):
+                self.choose(e.binary("and", e.index(count), i64(-2 * size)), size)
                 yield
             size //= 2
 
@@ -122,7 +122,7 @@ class FewRows(Gemv):
         start = self.matrix.address(e, (k, place))
         if later is not None:
             past = e.add(e.mul(e.sub(k, self.depth), later.between), e.mul(place, self.matrix.dtype.itemsize))
-            inside = e.compare("icmp slt", e.index(k), V(str(self.depth), "i64"))
+            inside = e.compare("icmp slt", e.index(k), i64(self.depth))
             start = e.select(inside, start, e.pointer(later.base, past, 1))
         self.prefetch(start, width)
 

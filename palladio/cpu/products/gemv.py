@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V, vector, width_of
+from palladio.cpu.emit.emitter import Int, V
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, for_each, widths
+from palladio.cpu.emit.llvm_types import vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
 from palladio.cpu.products.operands import Element, PackSource
@@ -190,7 +191,7 @@ class Gemv:
     def lanes_summed(self, parts: Sequence[V]) -> V:
         """The sum of the lanes of each vector, as the lanes of one."""
         count = len(parts)
-        if count & (count - 1) == 0 and count <= width_of(parts[0].type):
+        if count & (count - 1) == 0 and count <= parts[0].type.width:
             return self.e.folded_together(parts, self.plus)
         return self.e.gathered([self.e.folded(part, self.plus) for part in parts])
 

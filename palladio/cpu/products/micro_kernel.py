@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, V, element_of, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, V, i64
+from palladio.cpu.emit.llvm_types import BFLOAT, I1, I8, I16, I64, PTR, LlvmType, integer, vector
 from palladio.types.dtypes import DType
 
 LINE_BYTES = 64
@@ -51,7 +52,7 @@ def micro_kernel(
     if packs:
         e.line(f"%rows = shl i64 %row, {max(1, joined.bit_length() - 1)}")
         e.line(f"%far = mul i64 %{'row' if joined == 1 else 'rows'}, {ROWS_AHEAD}")
-    e.branch(V("%fresh", "i1"), "steps", "begun")
+    e.branch(V("%fresh", I1), "steps", "begun")
     e.label("begun")
     start = [V("zeroinitializer", type) if rounds else e.load(type, target, itemsize) for target in targets]
     totals = [V(f"%total{n}", type) for n in range(len(targets))]
@@ -59,7 +60,7 @@ def micro_kernel(
     e.label("steps")
     patch = len(e.lines)
     e.lines += [""] * (len(targets) + 3 + 2 * streams + packs)
-    left, right, k = V("%left", "ptr"), V("%right", "ptr"), V("%k", "i64")
+    left, right, k = V("%left", PTR), V("%right", PTR), V("%k", I64)
     words = vector(registers.register(word), width)
     prefetched = [prefetch_stream(e, n) for n in range(streams)]
     places = [e.pointer(right, n * width, itemsize) for n in range(vectors)]
@@ -74,14 +75,14 @@ def micro_kernel(
     moves = {
         left: ("%lhs", e.pointer(left, strides[1], itemsize)),
         right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
-        k: ("%count", e.value("i64", "sub nuw nsw i64 %k, 1")),
+        k: ("%count", e.value(I64, "sub nuw nsw i64 %k, 1")),
     }
     for pairs in prefetched:
         moves |= pairs
     if packs:
-        source, stride = V("%source", "ptr"), V("%row" if joined == 1 else "%rows", "i64")
-        moves[source] = ("%unpacked", e.value("ptr", f"getelementptr i8, {source}, {stride}"))
-    more = e.compare("icmp ne", moves[k][1], V("0", "i64"))
+        source, stride = V("%source", PTR), V("%row" if joined == 1 else "%rows", I64)
+        moves[source] = ("%unpacked", e.value(PTR, f"getelementptr i8, {source}, {stride}"))
+    more = e.compare("icmp ne", moves[k][1], i64(0))
     e.branch(more, "steps", "done")
     zero = e.constant(0, type).text
     phis = [(var, before, before, after.text) for var, (before, after) in moves.items()]
@@ -110,9 +111,9 @@ def _head(name: str, streams: int, packs: bool) -> str:
 
 def _sums_at(e: Emitter, height: int, vectors: int, bytes: int) -> list[V]:
     """The addresses of a block of sums, vector by vector."""
-    found, row = [], V("%sums", "ptr")
+    found, row = [], V("%sums", PTR)
     for r in range(height):
-        row = e.value("ptr", f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
+        row = e.value(PTR, f"getelementptr i8, ptr {row.text}, i64 %stride") if r else row
         found += [e.pointer(row, n * bytes, 1) for n in range(vectors)]
     return found
 
@@ -125,36 +126,36 @@ def _multiplied(
     multiply = {1: multiply_add, 2: multiply_pairs, 4: multiply_quads}[joined]
     for place in lefts:
         element = e.load(registers.register(word), place, word.itemsize)
-        spread = e.splat(element, width_of(columns[0].type))
+        spread = e.splat(element, columns[0].type.width)
         found += [multiply(e, spread, column, totals[len(found) + n]) for n, column in enumerate(columns)]
     return found
 
 
 def prefetch_stream(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
     """Prefetch from a stream; returns the variables that this changes in each step: the first value, and the next."""
-    row, position, end = V(f"%down{n}", "i64"), V(f"%ahead{n}", "i64"), V(f"%end{n}", "i64")
-    line = e.binary("and", e.binary("lshr", position, V("10", "i64")), V(str(-LINE_BYTES), "i64"))
+    row, position, end = V(f"%down{n}", I64), V(f"%ahead{n}", I64), V(f"%end{n}", I64)
+    line = e.binary("and", e.binary("lshr", position, i64(10)), i64(-LINE_BYTES))
     offset = e.index(e.add(row, line))
-    e.prefetch(e.value("ptr", f"getelementptr i8, ptr %from{n}, {offset}"))
-    back = e.binary("sub", V("0", "i64"), offset)
-    e.prefetch(e.value("ptr", f"getelementptr i8, ptr %until{n}, {back}"))
-    moved = e.binary("add", position, V(f"%step{n}", "i64"))
+    e.prefetch(e.value(PTR, f"getelementptr i8, ptr %from{n}, {offset}"))
+    back = e.binary("sub", i64(0), offset)
+    e.prefetch(e.value(PTR, f"getelementptr i8, ptr %until{n}, {back}"))
+    moved = e.binary("add", position, V(f"%step{n}", I64))
     over = e.compare("icmp sge", moved, end)
     following = e.select(over, e.binary("sub", moved, end), moved)
-    below = e.select(over, e.binary("add", row, V(f"%between{n}", "i64")), row)
+    below = e.select(over, e.binary("add", row, V(f"%between{n}", I64)), row)
     return {row: (f"%row{n}", below), position: (f"%position{n}", following)}
 
 
-def unpacked(e: Emitter, words: str, vectors: int, joined: int) -> list[V]:
+def unpacked(e: Emitter, words: LlvmType, vectors: int, joined: int) -> list[V]:
     """One step of a right panel, read from its unpacked rows; that of a later step is prefetched."""
-    width, itemsize = width_of(words), 4 if element_of(words) in ("i32", "float") else 8
-    source = V("%source", "ptr")
+    width, itemsize = words.width, words.bits // 8
+    source = V("%source", PTR)
     rows = [source]
     while len(rows) < joined:
-        rows.append(e.value("ptr", f"getelementptr i8, {rows[-1]}, i64 %row"))
+        rows.append(e.value(PTR, f"getelementptr i8, {rows[-1]}, i64 %row"))
     size = vectors * width * itemsize // joined
     for row in rows:
-        far = e.value("ptr", f"getelementptr i8, {row}, i64 %far")
+        far = e.value(PTR, f"getelementptr i8, {row}, i64 %far")
         # Rows seldom begin with a line, so the last byte is in one more line.
         for offset in (*range(0, size, LINE_BYTES), size - 1):
             e.prefetch(e.pointer(far, offset, 1))
@@ -163,7 +164,7 @@ def unpacked(e: Emitter, words: str, vectors: int, joined: int) -> list[V]:
     found = []
     for n in range(vectors):
         part = itemsize // joined
-        parts = [e.load(vector(f"i{8 * part}", width), e.pointer(row, n * width, part), part) for row in rows]
+        parts = [e.load(vector(integer(8 * part), width), e.pointer(row, n * width, part), part) for row in rows]
         found.append(interleaved(e, parts))
     return found
 
@@ -172,19 +173,19 @@ def interleaved(e: Emitter, parts: Sequence[V]) -> V:
     """Some vectors joined element by element into words, with the first vector in the lowest bits."""
     parts = list(parts)
     while len(parts) > 1:
-        width, bits = width_of(parts[0].type), int(element_of(parts[0].type)[1:])
+        width, bits = parts[0].type.width, parts[0].type.bits
         lanes = ", ".join(f"i32 {lane}, i32 {width + lane}" for lane in range(width))
         for n in range(len(parts) // 2):
             x, y = parts[n : n + 2]
-            both = e.value(vector(f"i{bits}", 2 * width), f"shufflevector {x}, {y}, <{2 * width} x i32> <{lanes}>")
-            wide = vector(f"i{2 * bits}", width)
+            both = e.value(vector(x.type, 2 * width), f"shufflevector {x}, {y}, <{2 * width} x i32> <{lanes}>")
+            wide = vector(integer(2 * bits), width)
             parts[n : n + 2] = [e.value(wide, f"bitcast {both} to {wide}")]
     return parts[0]
 
 
 def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
     """`x * y + total`."""
-    if element_of(total.type) in ("float", "double"):
+    if total.type.is_float:
         return registers.multiply_add(e, x, y, total)
     return e.binary("add", total, e.binary("mul", x, y))
 
@@ -192,19 +193,19 @@ def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
 def rounded_pairs(e: Emitter, x: V) -> V:
     """Sixteen numbers of float32 rounded to bfloat16, none of them subnormal (VCVTNEPS2BF16 flushes those to 0)."""
     e.declared["cvtneps2bf16"] = "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)"
-    found = e.value("<16 x bfloat>", f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
-    return e.value("<16 x i16>", f"bitcast {found} to <16 x i16>")
+    found = e.value(vector(BFLOAT, 16), f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
+    return e.convert("bitcast", found, I16)
 
 
 def multiply_pairs(e: Emitter, x: V, y: V, total: V) -> V:
     """`x[0] * y[0] + x[1] * y[1] + total` of pairs of bfloat16, in float32 (VDPBF16PS; it flushes subnormals to 0)."""
-    pairs = [e.value("<32 x bfloat>", f"bitcast {value} to <32 x bfloat>") for value in (x, y)]
+    pairs = [e.value(vector(BFLOAT, 32), f"bitcast {value} to <32 x bfloat>") for value in (x, y)]
     return e.intrinsic("x86.avx512bf16.dpbf16ps", total.type, total, *pairs, suffix="512")
 
 
 def multiply_quads(e: Emitter, x: V, y: V, total: V) -> V:
     """`x[0] * y[0] + … + x[3] * y[3] + total` of quads of uint8 and int8, in int32, which wraps around (VPDPBUSD)."""
-    quads = [e.value("<64 x i8>", f"bitcast {value} to <64 x i8>") for value in (x, y)]
+    quads = [e.value(vector(I8, 64), f"bitcast {value} to <64 x i8>") for value in (x, y)]
     return e.intrinsic("x86.avx512.vpdpbusd", total.type, total, *quads, suffix="512")
 
 

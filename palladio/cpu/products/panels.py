@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import TRUE, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray, cut, widths
+from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import transposed
@@ -108,14 +109,14 @@ class ColumnPanels:
         place = room.address(self.e, (slot, 0))
         noted = notes.take(slots * len(steady)) if is_steady and notes is not None else None
         if noted is None:
-            return place, V("true", "i1")
+            return place, TRUE
         needed: V | None = None
         for n, ((_, rhs), source) in enumerate(zip(blocking.pairs, steady, strict=True)):
             self.scope.function.packed.update(rhs.reads)
             address = noted.address(self.e, (self.e.add(self.e.mul(slot, len(steady)), n),))
             mine = self.noted(source, address, unless)
             needed = mine if needed is None else self.e.binary("or", needed, mine)
-        return place, needed or V("true", "i1")
+        return place, needed or TRUE
 
     def noted(self, steady: StridedArray, note: V, unless: V | None = None) -> V:
         """Record that a block is packed now; returns whether it differs from the block recorded last.
@@ -123,16 +124,16 @@ class ColumnPanels:
         A block that reaches past the edge of its array is a copy in the arena and changes: it is never recorded.
         """
         e = self.e
-        key = e.value("i64", f"ptrtoint {steady.base} to i64")
-        arena = e.value("i64", f"ptrtoint {self.scope.arena.base} to i64")
-        size = e.load("i64", V("@arena_size", "ptr"), 8)
+        key = e.value(I64, f"ptrtoint {steady.base} to i64")
+        arena = e.value(I64, f"ptrtoint {self.scope.arena.base} to i64")
+        size = e.load(I64, V("@arena_size", PTR), 8)
         elsewhere = e.compare("icmp uge", e.binary("sub", key, arena), size)
-        before = e.load("i64", note, 8)
+        before = e.load(I64, note, 8)
         same = e.compare("icmp eq", key, before)
         kept = e.binary("and", same, elsewhere)
-        after = e.select(elsewhere, key, V("0", "i64"))
+        after = e.select(elsewhere, key, i64(0))
         e.store(after if unless is None else e.select(unless, before, after), note, 8)
-        return e.binary("xor", kept, V("true", "i1"))
+        return e.negated(kept)
 
     def packed_span(self, span: Range) -> V:
         """Pack the steps of a span of the right operand; returns their address."""
@@ -141,7 +142,7 @@ class ColumnPanels:
         room = self.scope.arena.buffer(self.e, (blocks * blocking.span_steps * rhs.columns,), blocking.word)
         for block in blocking.k_blocks_of_span(span, room.base):
             count = self.e.index(block.count)
-            whole = self.e.binary("and", count, V(str(-TOGETHER), "i64"))
+            whole = self.e.binary("and", count, i64(-TOGETHER))
             self.pack_steps(block, rhs, 0, whole, TOGETHER)
             self.pack_steps(block, rhs, whole, count, 1)
         return room.base

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from palladio.cpu.analysis.work import PRODUCTS
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import FALSE, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, cut, fill, rows_of, write
+from palladio.cpu.emit.llvm_types import I32
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import micro_kernel
@@ -152,14 +153,14 @@ class Product:
                     yield from self.few_panels(self.few.product(), rows, place, stride, fresh, init)
                 # The code below is for more rows, or for a matrix that is already packed.
                 rows = rows[0], e.select(thin, e.index(rows[0]), e.index(rows[1]))
-                needed = e.binary("and", needed, e.binary("xor", few, V("true", "i1")))
+                needed = e.binary("and", needed, e.negated(few))
             self.streams.begin(rows)
             if self.offset:
                 with e.when(needed):
                     self.right.pack(packed)
                 init, fresh, needed = self.less_offset(packed, init), False, None
             for row, height, packs in self.row_panels(rows, packed, needed):
-                number = e.binary("udiv", e.index(e.sub(row, rows[0])), V(str(blocking.height), "i64"))
+                number = e.binary("udiv", e.index(e.sub(row, rows[0])), i64(blocking.height))
                 self.streams.number = number
                 target = StridedArray(place(row), (stride, 1), (height, self.rhs.columns), dtype)
                 if init is not None:
@@ -189,7 +190,7 @@ class Product:
             return None
         if dtype != self.sums or not blocking.depth:
             return None
-        return self.e.compare("icmp sle", self.e.index(self.e.sub(rows[1], rows[0])), V(str(self.few.most), "i64"))
+        return self.e.compare("icmp sle", self.e.index(self.e.sub(rows[1], rows[0])), i64(self.few.most))
 
     def few_panels(
         self,
@@ -221,7 +222,7 @@ class Product:
         e, columns = self.e, self.rhs.columns
         more = self.scope.arena.buffer(e, (1, columns), self.sums)
         row = self.scope.arena.buffer(e, (1, 1), self.blocking.word)
-        row.put(e, (0, 0), V(str(int.from_bytes(bytes([self.offset] * self.joined), "little", signed=True)), "i32"), 1)
+        row.put(e, (0, 0), V(str(int.from_bytes(bytes([self.offset] * self.joined), "little", signed=True)), I32), 1)
         for block in self.blocking.k_blocks(packed):
             self.multiply(more, block, 0, True, False, replace(row, strides=(0, 0)))
 
@@ -239,17 +240,17 @@ class Product:
             needed: whether the right operand must be packed. The first panel does that if it has enough rows.
         """
         e, whole, in_place, (low, high) = self.e, self.blocking.height, self.blocking.in_place, rows
-        first, tall = low, V(str(whole), "i64")
+        first, tall = low, i64(whole)
         if needed is not None:
             packs = self.right.packs_while_multiplying
-            enough = e.compare("icmp sge", e.index(e.sub(high, low)), tall) if packs else V("false", "i1")
+            enough = e.compare("icmp sge", e.index(e.sub(high, low)), tall) if packs else FALSE
             both = e.binary("and", needed, enough)
             with e.when(e.binary("xor", needed, both)):
                 self.right.pack(packed)
             if packs:
                 with e.when(both):
                     yield low, whole, True
-                first = e.add(low, e.select(both, tall, V("0", "i64")))
+                first = e.add(low, e.select(both, tall, i64(0)))
         if in_place:
             with e.loop(0, self.lhs.rows, in_place) as group:
                 for top, bottom, height in cut(in_place, whole):
@@ -267,8 +268,8 @@ class Product:
         with e.loop(first, end, whole) as row:
             yield row, whole, False
         for height in (1 << bit for bit in reversed(range((whole - 1).bit_length()))):
-            with e.when(e.compare("icmp ne", e.binary("and", rest, V(str(height), "i64")), V("0", "i64"))):
-                yield e.add(end, e.binary("and", rest, V(str(-2 * height), "i64"))), height, False
+            with e.when(e.compare("icmp ne", e.binary("and", rest, i64(height)), i64(0))):
+                yield e.add(end, e.binary("and", rest, i64(-2 * height))), height, False
 
     def multiply(
         self,
@@ -281,7 +282,7 @@ class Product:
     ) -> None:
         """Add the product of a panel of rows, by default the one laid out, with all panels of columns."""
         e, height, rows = self.e, target.shape[0], left or self.left.buffer
-        starts = block.starts if fresh else V("false", "i1")
+        starts = block.starts if fresh else FALSE
         skipped = e.mul(e.sub(block.begin, block.first) if block.begin is not block.first else 0, rows.strides[1])
         place = e.pointer(rows.base, skipped, self.blocking.word.itemsize)
         for start, end, vectors, width in self.blocking.column_panels():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.operands import PrefetchRange, Range
@@ -39,10 +40,10 @@ class Streams:
             self.pace = 0
             return
         count = blocking.quotient(e.sub(rows[1], rows[0]), blocking.height)
-        panels = e.intrinsic("umax", "i64", e.index(count), V("1", "i64"))
+        panels = e.intrinsic("umax", I64, e.index(count), i64(1))
         lines = e.mul(e.mul(later.lines, later.rows), 32768)
         pace = blocking.quotient(lines, e.mul(panels, max(1, blocking.calls * blocking.depth)))
-        self.pace = pace if later.there is None else e.select(later.there, e.index(pace), V("0", "i64"))
+        self.pace = pace if later.there is None else e.select(later.there, e.index(pace), i64(0))
 
     def of(self, block: KBlock, row: Int, column: Int, height: int) -> list[list[V]]:
         """The ranges that the micro-kernel of a panel of rows and one of columns prefetches, as its arguments."""
@@ -52,7 +53,7 @@ class Streams:
         single, later = len(blocking.pairs) == 1, blocking.rhs.later
         following = self.left.in_place(e.add(row, height), height, block) if blocking.in_place else None
         wide = blocking.wide
-        panel = column // wide if isinstance(column, int) else e.binary("udiv", column, V(str(wide), "i64"))
+        panel = column // wide if isinstance(column, int) else e.binary("udiv", column, i64(wide))
         steps = blocking.calls * blocking.depth
         done = e.add(e.mul(panel, blocking.depth), block.first)
         if later is not None:
@@ -80,7 +81,7 @@ class Streams:
         until = e.pointer(
             area.base, e.add(e.mul(area.between, e.sub(area.rows, 1)), e.mul(e.sub(area.lines, 1), LINE_BYTES)), 1
         )
-        pace = e.intrinsic("umin", "i64", e.index(pace), end)
+        pace = e.intrinsic("umin", I64, e.index(pace), end)
         position = e.binary("mul", e.index(done), pace)
         row = e.mul(e.binary("udiv", position, end), area.between)
         return [area.base, until, *map(e.index, (area.between, row, e.binary("urem", position, end), end, pace))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palladio.cpu.emit.emitter import Emitter, V, width_of
+from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
@@ -88,7 +88,7 @@ def _divide(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
 def _remainder(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     x, y = values
     if dtypes.is_float(dtype):
-        parts = [e.binary("frem", e.lane(x, lane), e.lane(y, lane)) for lane in range(width_of(x.type))]
+        parts = [e.binary("frem", e.lane(x, lane), e.lane(y, lane)) for lane in range(x.type.width)]
         return e.gathered(parts)
     by_zero = e.compare("icmp eq", y, zero(e, y))
     one = e.constant(1, y.type)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, V, mangled, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, merged, write
+from palladio.cpu.emit.llvm_types import DOUBLE, vector
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import rounded_pairs
 from palladio.cpu.rules.elementwise import mapped
@@ -40,11 +41,11 @@ def converted(e: Emitter, x: V, source: DType, target: DType) -> V:
 def _from_float(e: Emitter, x: V, target: DType) -> V:
     if dtypes.is_float(target):
         register = registers.register(target)
-        wide = x if register in x.type else e.convert("fpext" if register == "double" else "fptrunc", x, register)
+        wide = e.convert("fpext" if register == DOUBLE else "fptrunc", x, register)
         return registers.rounded(e, wide, target)
-    result = vector(registers.register(target), width_of(x.type))
+    result = vector(registers.register(target), x.type.width)
     name = "fptosi.sat" if dtypes.is_signed(target) else "fptoui.sat"
-    return e.intrinsic(name, result, x, suffix=f"{mangled(result)}.{mangled(x.type)}")
+    return e.intrinsic(name, result, x, suffix=f"{result.mangled}.{x.type.mangled}")
 
 
 def _convert(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]:
@@ -57,7 +58,7 @@ def _convert(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]
 
 def _shortened(e: Emitter, x: V) -> V:
     """Float32 rounded to bfloat16; none may be subnormal, since the instruction flushes those to 0."""
-    if width_of(x.type) != 16:
+    if x.type.width != 16:
         return converted(e, x, dtypes.FLOAT32, dtypes.BFLOAT16)
     return registers.from_memory(e, rounded_pairs(e, x), dtypes.BFLOAT16)
 
@@ -68,10 +69,8 @@ def _bitcast(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]
     e = scope.e
 
     def change(value: V) -> V:
-        bits = e.convert("bitcast", registers.to_memory(e, value, x.dtype), _word(x.dtype))
-        if registers.stored(dtype) not in ("i8", "i16", "i32", "i64"):
-            bits = e.convert("bitcast", bits, registers.stored(dtype))
-        return registers.from_memory(e, bits, dtype)
+        bits = e.convert("bitcast", registers.to_memory(e, value, x.dtype), registers.word(x.dtype))
+        return registers.from_memory(e, e.convert("bitcast", bits, registers.stored(dtype)), dtype)
 
     return (mapped(scope, dtype, change, x),)
 
@@ -87,10 +86,6 @@ def _of_another_width(scope: Scope, x: LazyArray, dtype: DType) -> LazyArray:
     array = array_in(scope.e, StridedArray(buffer.base, row_major(shape), shape, dtype))
     array.reads = merged([x], aligned=False) if buffer is x.buffer else {}
     return array if shape else scope.keep(array)
-
-
-def _word(dtype: DType) -> str:
-    return f"i{dtype.itemsize * 8}"
 
 
 RULES: dict[str, Rule] = {"convert": _convert, "bitcast_convert": _bitcast}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palladio.cpu.emit.emitter import Emitter, V, width_of
+from palladio.cpu.emit.emitter import FALSE, Emitter, V
 from palladio.cpu.emit.lazy_array import LazyArray
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise, mapped
@@ -59,9 +59,7 @@ def shift(op: str) -> Rule:
 
 def _leading_zeros(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     (x,) = values
-    name = "ctlz." + (f"v{width_of(x.type)}" if width_of(x.type) > 1 else "") + f"i{dtype.itemsize * 8}"
-    e.declared[f"llvm.{name}"] = f"declare {x.type} @llvm.{name}({x.type}, i1)"
-    return e.value(x.type, f"call {x.type} @llvm.{name}({x}, i1 false)")
+    return e.intrinsic("ctlz", x.type, x, FALSE)
 
 
 RULES: dict[str, Rule] = {

@@ -9,6 +9,7 @@ from palladio.cpu.analysis.work import LONG, STEPS, work_estimate
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import V
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, scalar_array, write
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.ir.core import Program
 from palladio.types.types import ArrayType, RefType
@@ -102,7 +103,7 @@ def _loop(
         number = e.index(counter)
         if steps is None or steps > STEPS or steps * work > LONG:
             scope.function.poll(work)
-        index = number if register == "i64" else e.convert("trunc", number, register)
+        index = number if register == I64 else e.convert("trunc", number, register)
         inputs = [scalar_array(e, index, lower.dtype), *fixed, *(home.array() for home in homes)]
         put_all(scope, homes, scope.function.run(body, inputs))
     return [home.array() for home in homes]

@@ -9,6 +9,7 @@ import numpy as np
 
 from palladio.cpu.emit.emitter import V
 from palladio.cpu.emit.lazy_array import LazyArray, scalar_array, write
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Op
@@ -23,7 +24,7 @@ def _call_python(scope: Scope, op: Op, arrays: Sequence[LazyArray], params: dict
     for array in arrays:
         target = scope.arena.buffer(e, array.shape, array.dtype)
         write(e, array, target)
-        addresses.append(e.value("i64", f"ptrtoint {target.base} to i64"))
+        addresses.append(e.value(I64, f"ptrtoint {target.base} to i64"))
     location = None if function.eqn is None else function.eqn.location
     function.callbacks.append(Callback(op, [array.type for array in arrays], params, location))
     function.call_back(len(function.callbacks) - 1, addresses)

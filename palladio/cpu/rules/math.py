@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from palladio.cpu.emit import vector_math
-from palladio.cpu.emit.emitter import Emitter, V, element_of, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.lazy_array import LazyArray
+from palladio.cpu.emit.llvm_types import DOUBLE, I1, vector
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
 from palladio.cpu.runtime import host
@@ -32,12 +33,12 @@ def library(name: str) -> Rule:
     """A function of the C library, called for each lane: `name` for double, `namef` for float."""
 
     def compute(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
-        element = element_of(values[0].type)
-        full = name if element == "double" else f"{name}f"
-        e.declared[full] = f"declare {element} @{full}({', '.join([element] * len(values))})"
+        element = values[0].type.element
+        full = name if element == DOUBLE else f"{name}f"
+        e.declared[full] = f"declare {element} @{full}({', '.join([str(element)] * len(values))})"
         lanes = [
             e.value(element, f"call {element} @{full}({', '.join(str(e.lane(value, n)) for value in values)})")
-            for n in range(width_of(values[0].type))
+            for n in range(values[0].type.width)
         ]
         return e.gathered(lanes)
 
@@ -80,7 +81,7 @@ def _rsqrt(e: Emitter, x: V) -> V:
 def _is_finite(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     (x,) = values
     if not dtypes.is_float(dtype):
-        return e.constant(1, vector("i1", width_of(x.type)))
+        return e.constant(1, vector(I1, x.type.width))
     size = e.intrinsic("fabs", x.type, x)
     return e.compare("fcmp olt", size, e.constant(float("inf"), x.type))
 

@@ -12,6 +12,7 @@ from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, cut, fill, for_each
+from palladio.cpu.emit.llvm_types import DOUBLE, I32, I64
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.cpu.rules.reduce import LARGER, SMALLER, Reducer
@@ -39,7 +40,7 @@ def _log_add(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     apart = e.binary("fsub", x, y)
     apart = e.select(e.compare("fcmp oeq", x, y), e.constant(0, x.type), apart)
     size = e.value(x.type, f"fneg {e.intrinsic('fabs', x.type, apart)}")
-    name = "log1p" if x.type == "double" else "log1pf"
+    name = "log1p" if x.type == DOUBLE else "log1pf"
     e.declared[name] = f"declare {x.type} @{name}({x.type})"
     more = e.value(x.type, f"call {x.type} @{name}({e.intrinsic('exp', x.type, size)})")
     return e.binary("fadd", arithmetic.maximum(e, dtype, (x, y)), more)
@@ -159,9 +160,9 @@ def _position(greatest: bool) -> Rule:
             here = e.compare("fcmp oeq" if ordered else "icmp eq", value, best)
             if ordered:
                 here = e.binary("or", here, is_nan(e, value))
-            counted = e.splat(e.convert("trunc", e.index(index[axis]), "i32"), width)
+            counted = e.splat(e.convert("trunc", e.index(index[axis]), I32), width)
             if along_lanes and width > 1:
-                counted = e.binary("add", counted, e.lanes(range(width), "i32"))
+                counted = e.binary("add", counted, e.lanes(range(width), I32))
             return e.select(here, counted, e.constant(extent, counted.type))
 
         places = LazyArray(ArrayType(x.shape, dtypes.INT32), place, x.reads)
@@ -169,7 +170,7 @@ def _position(greatest: bool) -> Rule:
 
         def converted(index: Sequence[Int], width: int) -> V:
             position, wanted = found.at(e, index, width), registers.register(dtype)
-            return e.convert("zext" if wanted == "i64" else "trunc", position, wanted)
+            return e.convert("zext" if wanted == I64 else "trunc", position, wanted)
 
         array = (
             array_in(e, found)

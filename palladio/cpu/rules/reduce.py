@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V, vector, width_of
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
+from palladio.cpu.emit.llvm_types import LlvmType, vector
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules import arithmetic
 from palladio.types import dtypes
@@ -169,29 +170,28 @@ class Reducer:
         """Combine values with the accumulators, one with each."""
         for slot, value in zip(slots, values, strict=True):
             self.take(slot, value)
-        if width_of(values[0].type) in self.nans:
+        if values[0].type.width in self.nans:
             for n in range(0, len(values), 2):
                 pair = values[n : n + 2]
                 self.note(self.e.compare("fcmp uno", pair[0], pair[-1]))
 
     def note(self, is_nan: V) -> None:
         """Record NaNs."""
-        nan, type = self.nans[width_of(is_nan.type)], vector(registers.register(self.x.dtype), width_of(is_nan.type))
+        nan, type = self.nans[is_nan.type.width], vector(registers.register(self.x.dtype), is_nan.type.width)
         seen = self.e.select(is_nan, self.e.constant(math.nan, type), self.held(nan, type))
         self.e.line(f"store {seen}, ptr {nan.text}")
 
     def any(self, seen: V) -> V:
         """True if a lane is NaN."""
-        lanes = f"i{width_of(seen.type)}"
-        bits = self.e.value(lanes, f"bitcast {self.e.compare('fcmp uno', seen, seen)} to {lanes}")
-        return self.e.compare("icmp ne", bits, V("0", lanes))
+        lanes = self.e.mask(self.e.compare("fcmp uno", seen, seen))
+        return self.e.compare("icmp ne", lanes, self.e.constant(0, lanes.type))
 
-    def held(self, slot: V, type: str) -> V:
+    def held(self, slot: V, type: LlvmType) -> V:
         return self.e.value(type, f"load {type}, ptr {slot.text}")
 
     def noted(self, total: V) -> V:
         """A total, or NaN in the lanes that had one."""
-        nan = self.nans.get(width_of(total.type))
+        nan = self.nans.get(total.type.width)
         if nan is None:
             return total
         seen = self.held(nan, total.type)

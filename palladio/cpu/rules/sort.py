@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V, vector, width_of
+from palladio.cpu.emit.emitter import FALSE, TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
+from palladio.cpu.emit.llvm_types import FLOAT, I32, I64, vector
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import transposed
 from palladio.cpu.rules.top_k import greatest, is_nan, precedes
@@ -79,23 +80,23 @@ class OneByOne:
         """Sort the line at an index along the other axes."""
         e = self.e
         with e.loop(0, self.extent) as place:
-            self.orders[0].put(e, (place,), e.convert("trunc", e.index(place), "i32"), 1)
+            self.orders[0].put(e, (place,), e.convert("trunc", e.index(place), I32), 1)
         with e.loop(0, self.levels) as level:
             first = lambda here, there: self.first(here, there, others)  # noqa: E731
             _merge(self.scope, self.orders, self.extent, e.index(level), first)
 
     def origin(self, place: Int) -> V:
         """The original position of the element at a sorted position."""
-        return self.e.convert("zext", self.orders[self.levels % 2].at(self.e, (place,), 1), "i64")
+        return self.e.convert("zext", self.orders[self.levels % 2].at(self.e, (place,), 1), I64)
 
     def first(self, here: V, there: V, others: Sequence[Int]) -> V:
         """True if the later element comes first, which it does not if they are equal."""
         e = self.e
-        result: V = V("false", "i1")
+        result: V = FALSE
         for key in reversed(self.keys):
             x, y = (key.at(_with(others, self.axis, place), 1) for place in (here, there))
             before, later = precedes(e, key.dtype, y, x), precedes(e, key.dtype, x, y)
-            result = e.select(before, V("true", "i1"), e.select(later, V("false", "i1"), result))
+            result = e.select(before, TRUE, e.select(later, FALSE, result))
         return result
 
 
@@ -104,39 +105,37 @@ def _merge(
 ) -> None:
     """Merge pairs of runs of `2**level` positions: from the first order into the second, at odd levels back."""
     e = scope.e
-    odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
+    odd = e.compare("icmp ne", e.binary("and", level, i64(1)), i64(0))
     bases = [orders[0].base, orders[1].base]
     before, after = (
         StridedArray(e.select(odd, *pair), (1,), (extent,), dtypes.INT32)
         for pair in ((bases[1], bases[0]), tuple(bases))
     )
-    width = e.binary("shl", V("1", "i64"), level)
-    both = e.binary("shl", width, V("1", "i64"))
+    width = e.binary("shl", i64(1), level)
+    both = e.binary("shl", width, i64(1))
     runs = e.binary("lshr", e.index(e.add(e.sub(both, 1), extent)), e.index(e.add(level, 1)))
-    left, right = (scope.function.slot("i64") for _ in range(2))
+    left, right = (scope.function.slot(I64) for _ in range(2))
 
     def order(place: V) -> V:
-        return e.convert("zext", before.at(e, (place,), 1), "i64")
+        return e.convert("zext", before.at(e, (place,), 1), I64)
 
     with e.loop(0, runs) as run:
         start = e.mul(run, both)
-        middle, end = (
-            e.intrinsic("smin", "i64", e.index(e.add(start, more)), V(str(extent), "i64")) for more in (width, both)
-        )
+        middle, end = (e.intrinsic("smin", I64, e.index(e.add(start, more)), i64(extent)) for more in (width, both))
         scope.function.poll()
         e.store(e.index(start), left, 8)
         e.store(middle, right, 8)
         with e.loop(start, end) as place:
-            one, two = e.load("i64", left, 8), e.load("i64", right, 8)
+            one, two = e.load(I64, left, 8), e.load(I64, right, 8)
             # Only existing elements may be compared, and an exhausted run has none.
             some = e.compare("icmp slt", one, middle), e.compare("icmp slt", two, end)
             within = [e.select(has, at, e.index(start)) for has, at in zip(some, (one, two), strict=True)]
             origins = [order(at) for at in within]
             compared = e.binary("and", *some)
             later = e.select(compared, later_first(*origins), some[1])
-            after.put(e, (place,), e.convert("trunc", e.select(later, origins[1], origins[0]), "i32"), 1)
-            e.store(e.binary("add", one, e.convert("zext", e.binary("xor", later, V("true", "i1")), "i64")), left, 8)
-            e.store(e.binary("add", two, e.convert("zext", later, "i64")), right, 8)
+            after.put(e, (place,), e.convert("trunc", e.select(later, origins[1], origins[0]), I32), 1)
+            e.store(e.binary("add", one, e.convert("zext", e.negated(later), I64)), left, 8)
+            e.store(e.binary("add", two, e.convert("zext", later, I64)), right, 8)
 
 
 class Runs:
@@ -177,27 +176,27 @@ class Runs:
 
     def merge_level(self, level: V) -> None:
         """Merge pairs of neighbouring runs of `block << level` elements, from one buffer into the other."""
-        e, size = self.e, V(str(self.size), "i64")
-        odd = e.compare("icmp ne", e.binary("and", level, V("1", "i64")), V("0", "i64"))
+        e, size = self.e, i64(self.size)
+        odd = e.compare("icmp ne", e.binary("and", level, i64(1)), i64(0))
         bases = [run.base for run in self.buffers]
         shape = self.size + self.step
         before, after = (
             StridedArray(e.select(odd, *pair), (1,), (shape,), self.dtype)
             for pair in ((bases[1], bases[0]), tuple(bases))
         )
-        width = e.binary("shl", V(str(self.block), "i64"), level)
-        both = e.binary("shl", width, V("1", "i64"))
+        width = e.binary("shl", i64(self.block), level)
+        both = e.binary("shl", width, i64(1))
         count = e.binary("udiv", e.index(e.sub(e.add(both, self.size), 1)), both)
         with e.loop(0, count) as number:
             self.scope.function.poll()
             start = e.mul(number, both)
-            middle, end = (e.intrinsic("smin", "i64", e.index(e.add(start, more)), size) for more in (width, both))
+            middle, end = (e.intrinsic("smin", I64, e.index(e.add(start, more)), size) for more in (width, both))
             self.merge(before, after, e.index(start), middle, end)
 
     def merge(self, before: StridedArray, after: StridedArray, start: V, middle: V, end: V) -> None:
         """Merge two runs: each step takes the next elements of the run with the smaller head."""
         e, lanes, step = self.e, self.lanes, self.step
-        one, two = (self.scope.function.slot("i64") for _ in range(2))
+        one, two = (self.scope.function.slot(I64) for _ in range(2))
         kind, aligned = vector(self.type, lanes), lanes * self.dtype.itemsize
         held = [self.scope.function.slot(kind) for _ in range(2)]
         e.store(e.index(e.add(start, step)), one, 8)
@@ -205,11 +204,11 @@ class Runs:
         for n, slot in enumerate(held):
             e.store(before.at(e, (e.add(start, n * lanes),), lanes), slot, aligned)
         with e.loop(start, e.index(e.sub(end, step)), step) as place:
-            places = left, right = e.load("i64", one, 8), e.load("i64", two, 8)
+            places = left, right = e.load(I64, one, 8), e.load(I64, two, 8)
             some = e.compare("icmp slt", left, middle), e.compare("icmp slt", right, end)
             heads = [before.at(e, (at,), 1) for at in places]
             # An exhausted run has no head; the other one is then taken, whatever its head.
-            smaller = e.binary("or", e.compare("icmp slt", *heads), e.binary("xor", some[1], V("true", "i1")))
+            smaller = e.binary("or", e.compare("icmp slt", *heads), e.negated(some[1]))
             takes = e.binary("and", smaller, some[0])
             origin = e.select(takes, left, right)
             e.store(e.select(takes, e.index(e.add(left, step)), left), one, 8)
@@ -238,7 +237,7 @@ class InVectors:
         """Sort the line at an index along the other axes."""
         e = self.e
         for place, key, width in _keys(e, self.key, others, self.axis):
-            high = e.binary("shl", e.convert("sext", key, "i64"), e.constant(32, vector("i64", width)))
+            high = e.binary("shl", e.convert("sext", key, I64), e.constant(32, vector(I64, width)))
             low = e.splat(e.index(place), width)
             if width > 1:
                 low = e.binary("add", low, e.lanes(range(width)))
@@ -248,7 +247,7 @@ class InVectors:
     def origin(self, place: Int) -> V:
         """The original position of the element at a sorted position."""
         e = self.e
-        return e.binary("and", self.runs.sorted.at(e, (place,), 1), V(str((1 << 32) - 1), "i64"))
+        return e.binary("and", self.runs.sorted.at(e, (place,), 1), i64((1 << 32) - 1))
 
 
 class KeyAlone:
@@ -266,43 +265,43 @@ class KeyAlone:
         self.extent = key.shape[axis]
         wide = host.current().vector_bytes >= 64 and self.extent > LONG
         self.runs = Runs(scope, dtypes.INT32, 2 * LANES if wide else LANES, self.extent)
-        self.lost = scope.function.slot("i64") if dtypes.is_float(key.dtype) else None
+        self.lost = scope.function.slot(I64) if dtypes.is_float(key.dtype) else None
 
     def sort(self, others: tuple[Int, ...], target: StridedArray) -> None:
         """Write the sorted line at an index along the other axes."""
         e, dtype = self.e, self.key.dtype
         if self.lost is not None:
-            e.store(V("0", "i64"), self.lost, 8)
+            e.store(i64(0), self.lost, 8)
         for place, key, width in _keys(e, self.key, others, self.axis):
             self.runs.unsorted.put(e, (place,), key, width)
             if self.lost is not None:
-                given = e.convert("bitcast", self.key.at(_with(others, self.axis, place), width), "i32")
-                found = e.convert("bitcast", _element(e, dtype, key), "i32")
+                given = e.convert("bitcast", self.key.at(_with(others, self.axis, place), width), I32)
+                found = e.convert("bitcast", _element(e, dtype, key), I32)
                 mask = e.compare("icmp ne", given, found)
-                bits = e.convert("zext", e.value(f"i{width}", f"bitcast {mask} to i{width}"), "i64")
-                e.store(e.binary("or", e.load("i64", self.lost, 8), bits), self.lost, 8)
+                bits = e.convert("zext", e.mask(mask), I64)
+                e.store(e.binary("or", e.load(I64, self.lost, 8), bits), self.lost, 8)
         self.runs.sort()
         for place, width in _along(e, self.key, self.axis):
             key = self.runs.sorted.at(e, (place,), width)
             target.put(e, _with(others, self.axis, place), _element(e, dtype, key), width)
         if self.lost is not None:
-            with e.when(e.compare("icmp ne", e.load("i64", self.lost, 8), V("0", "i64"))):
+            with e.when(e.compare("icmp ne", e.load(I64, self.lost, 8), i64(0))):
                 self.write_again(others, target)
 
     def write_again(self, others: tuple[Int, ...], target: StridedArray) -> None:
         """Write zeros and NaNs of a line in their original order."""
-        e, zero = self.e, V("0", "i32")
-        nan = V(str(self.runs.last), "i32")
-        kinds = [(self.scope.function.slot("i64"), "icmp slt", key) for key in (zero, nan)]
+        e, zero = self.e, V("0", I32)
+        nan = V(str(self.runs.last), I32)
+        kinds = [(self.scope.function.slot(I64), "icmp slt", key) for key in (zero, nan)]
         for slot, _, _ in kinds:
-            e.store(V("0", "i64"), slot, 8)
+            e.store(i64(0), slot, 8)
 
         def key_at(place: Int) -> tuple[V, V]:
             value = self.key.at(_with(others, self.axis, place), 1)
             return value, _ordered(e, self.key.dtype, value)
 
         def advance(slot: V, condition: V) -> None:
-            e.store(e.binary("add", e.load("i64", slot, 8), e.convert("zext", condition, "i64")), slot, 8)
+            e.store(e.binary("add", e.load(I64, slot, 8), e.convert("zext", condition, I64)), slot, 8)
 
         with e.loop(0, self.extent) as place:  # the number of lesser elements is the first position
             _, key = key_at(place)
@@ -313,7 +312,7 @@ class KeyAlone:
             for slot, _, of_kind in kinds:
                 is_one = e.compare("icmp eq", key, of_kind)
                 with e.when(is_one):
-                    target.put(e, _with(others, self.axis, e.load("i64", slot, 8)), value, 1)
+                    target.put(e, _with(others, self.axis, e.load(I64, slot, 8)), value, 1)
                 advance(slot, is_one)
 
 
@@ -334,10 +333,10 @@ def _keys(e: Emitter, array: LazyArray, others: tuple[Int, ...], axis: int) -> I
 def _ordered(e: Emitter, dtype: DType, x: V) -> V:
     """Signed integers of 32 bits in the order of some elements; those of NaN are the greatest, and -0 equals 0."""
     if not dtypes.is_float(dtype):
-        wide = e.convert("sext" if dtypes.is_signed(dtype) else "zext", x, "i32")
+        wide = e.convert("sext" if dtypes.is_signed(dtype) else "zext", x, I32)
         flips = dtype.itemsize == 4 and not dtypes.is_signed(dtype)
         return e.binary("xor", wide, e.constant(-(1 << 31), wide.type)) if flips else wide
-    bits = e.convert("bitcast", e.binary("fadd", x, e.constant(0, x.type)), "i32")
+    bits = e.convert("bitcast", e.binary("fadd", x, e.constant(0, x.type)), I32)
     sign = e.binary("ashr", bits, e.constant(31, bits.type))
     ordered = e.binary("xor", bits, e.binary("and", sign, e.constant((1 << 31) - 1, bits.type)))
     return e.select(is_nan(e, x), e.constant((1 << 31) - 1, bits.type), ordered)
@@ -348,7 +347,7 @@ def _element(e: Emitter, dtype: DType, key: V) -> V:
     if dtypes.is_float(dtype):
         sign = e.binary("ashr", key, e.constant(31, key.type))
         bits = e.binary("xor", key, e.binary("and", sign, e.constant((1 << 31) - 1, key.type)))
-        return e.convert("bitcast", bits, "float")
+        return e.convert("bitcast", bits, FLOAT)
     if dtype.itemsize == 4 and not dtypes.is_signed(dtype):
         return e.binary("xor", key, e.constant(-(1 << 31), key.type))
     return e.convert("trunc", key, registers.register(dtype))
@@ -385,7 +384,7 @@ def compared(e: Emitter, x: V, y: V) -> tuple[V, V]:
 
 def merged(e: Emitter, x: Sequence[V], y: Sequence[V]) -> list[V]:
     """Two sorted runs of equally many vectors as one run (Batcher's bitonic merge)."""
-    flipped = [_shuffled(e, row, row, range(width_of(row.type) - 1, -1, -1)) for row in reversed(y)]
+    flipped = [_shuffled(e, row, row, range(row.type.width - 1, -1, -1)) for row in reversed(y)]
     return _ascending(e, [*x, *flipped])
 
 
@@ -404,7 +403,7 @@ def _both_ascending(e: Emitter, x: V, y: V) -> list[V]:
     Each step exchanges a bit of the lane with the number of the vector, so that elements to be compared are in the same
     lane: of the elements with that bit 0 in the first vector, and of those with that bit 1 in the second.
     """
-    lanes = range(width_of(x.type))
+    lanes = range(x.type.width)
     distance = len(lanes) // 2
     while distance:
         clear = [len(lanes) + lane - distance if lane & distance else lane for lane in lanes]

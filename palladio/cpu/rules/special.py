@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, V, width_of
+from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.lazy_array import LazyArray
+from palladio.cpu.emit.llvm_types import DOUBLE
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.rules.elementwise import elementwise
 from palladio.cpu.rules.math import library
@@ -21,7 +22,7 @@ _ERF_INV_TAIL += (0.00943887047, 1.00167406, 2.83297682)
 
 
 def _inverse_erf(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
-    lanes = [_inverse_erf_of(e, e.lane(values[0], lane)) for lane in range(width_of(values[0].type))]
+    lanes = [_inverse_erf_of(e, e.lane(values[0], lane)) for lane in range(values[0].type.width)]
     return e.gathered(lanes)
 
 
@@ -29,19 +30,19 @@ def _inverse_erf_of(e: Emitter, given: V) -> V:
     """Giles' approximation, refined by three steps of Halley's method on erfc, which is accurate in the tail."""
 
     def number(value: float) -> V:
-        return e.constant(value, "double")
+        return e.constant(value, DOUBLE)
 
     def call(name: str, x: V) -> V:
         e.declared[name] = f"declare double @{name}(double)"
-        return e.value("double", f"call double @{name}({x})")
+        return e.value(DOUBLE, f"call double @{name}({x})")
 
-    x = e.convert("fpext", given, "double")
-    size = e.intrinsic("fabs", "double", x)
+    x = e.convert("fpext", given, DOUBLE)
+    size = e.intrinsic("fabs", DOUBLE, x)
     rest = e.binary("fsub", number(1), size)
-    w = e.value("double", f"fneg {call('log', e.binary('fmul', rest, e.binary('fadd', number(1), size)))}")
+    w = e.value(DOUBLE, f"fneg {call('log', e.binary('fmul', rest, e.binary('fadd', number(1), size)))}")
     central = e.compare("fcmp olt", w, number(5))
     at = e.select(
-        central, e.binary("fsub", w, number(2.5)), e.binary("fsub", e.intrinsic("sqrt", "double", w), number(3))
+        central, e.binary("fsub", w, number(2.5)), e.binary("fsub", e.intrinsic("sqrt", DOUBLE, w), number(3))
     )
     guess = e.select(central, number(_ERF_INV_CENTRE[0]), number(_ERF_INV_TAIL[0]))
     for centre, tail in zip(_ERF_INV_CENTRE[1:], _ERF_INV_TAIL[1:], strict=True):
@@ -54,22 +55,21 @@ def _inverse_erf_of(e: Emitter, given: V) -> V:
         slope = e.binary(
             "fmul",
             number(2 / math.sqrt(math.pi)),
-            call("exp", e.value("double", f"fneg {e.binary('fmul', guess, guess)}")),
+            call("exp", e.value(DOUBLE, f"fneg {e.binary('fmul', guess, guess)}")),
         )
         step = e.binary("fdiv", e.select(small, near, far), slope)
         curved = e.binary("fadd", number(1), e.binary("fmul", guess, step))
         guess = e.binary("fsub", guess, e.binary("fdiv", step, curved))
     edge = e.compare("fcmp oeq", size, number(1))
     found = e.select(edge, number(math.inf), guess)
-    found = e.intrinsic("copysign", "double", found, x)
-    return found if given.type == "double" else e.convert("fptrunc", found, given.type)
+    found = e.intrinsic("copysign", DOUBLE, found, x)
+    return found if given.type == DOUBLE else e.convert("fptrunc", found, given.type)
 
 
 def _next_after(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     """For narrow dtypes: the bits plus or minus one, since they count away from zero."""
     x, y = values
-    word = f"i{dtype.itemsize * 8}"
-    bits = e.convert("bitcast", registers.to_memory(e, x, dtype), word)
+    bits = e.convert("bitcast", registers.to_memory(e, x, dtype), registers.word(dtype))
     one = e.constant(1, bits.type)
     sign = e.constant(-1 << (dtype.itemsize * 8 - 1), bits.type)
     nothing = e.constant(0, x.type)
@@ -80,8 +80,7 @@ def _next_after(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
     moved = e.select(away, e.binary("add", bits, one), e.binary("sub", bits, one))
     least = e.select(up, one, e.binary("or", sign, one))
     moved = e.select(is_zero, least, moved)
-    stored = registers.stored(dtype)
-    found = registers.from_memory(e, moved if stored == word else e.convert("bitcast", moved, stored), dtype)
+    found = registers.from_memory(e, e.convert("bitcast", moved, registers.stored(dtype)), dtype)
     found = e.select(e.compare("fcmp oeq", x, y), y, found)
     return e.select(e.compare("fcmp uno", x, y), e.binary("fadd", x, y), found)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.access.gather import one_by_one
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.rules import arithmetic
 from palladio.types import dtypes
@@ -70,8 +71,8 @@ class Lines:
         self.count = count
         self.values = scope.arena.buffer(self.e, (count,), self.key.dtype)
         self.places = scope.arena.buffer(self.e, (count,), dtypes.INT64)
-        self.hole = scope.function.slot("i64")
-        self.bits = scope.function.slot("i64")
+        self.hole = scope.function.slot(I64)
+        self.bits = scope.function.slot(I64)
 
     def run(self, line: tuple[Int, ...], found: Sequence[StridedArray]) -> None:
         """Write the greatest elements of a line, and the elements that move with them."""
@@ -102,8 +103,8 @@ class Lines:
         bits: V | None = None
         for n in range(vectors):
             mask = self.greater(self.key.at((*line, e.add(place, n * width)), width), width)
-            lanes = e.convert("zext", e.value(f"i{width}", f"bitcast {mask} to i{width}"), "i64")
-            lanes = e.binary("shl", lanes, V(str(n * width), "i64"))
+            lanes = e.convert("zext", e.mask(mask), I64)
+            lanes = e.binary("shl", lanes, i64(n * width))
             bits = lanes if bits is None else e.binary("or", bits, lanes)
         if bits is None:
             return
@@ -111,11 +112,11 @@ class Lines:
         again, some, done = (e.fresh(name) for name in ("again", "some", "done"))
         e.jump(again)
         e.label(again)
-        left = e.load("i64", self.bits, 8)
-        e.branch(e.compare("icmp ne", left, V("0", "i64")), some, done)
+        left = e.load(I64, self.bits, 8)
+        e.branch(e.compare("icmp ne", left, i64(0)), some, done)
         e.label(some)
         lane = self.lowest(left)
-        e.store(e.binary("and", left, e.binary("sub", left, V("1", "i64"))), self.bits, 8)
+        e.store(e.binary("and", left, e.binary("sub", left, i64(1))), self.bits, 8)
         at = e.add(place, lane)
         value = self.key.at((*line, at), 1)
         with e.when(self.greater(value, 1)):
@@ -126,7 +127,7 @@ class Lines:
     def lowest(self, bits: V) -> V:
         """The number of the lowest bit that is set."""
         self.e.declared["llvm.cttz.i64"] = "declare i64 @llvm.cttz.i64(i64, i1)"
-        return self.e.value("i64", f"call i64 @llvm.cttz.i64({bits}, i1 true)")
+        return self.e.value(I64, f"call i64 @llvm.cttz.i64({bits}, i1 true)")
 
     def insert(self, value: V, place: Int, hole: Int) -> None:
         """Insert an element in order: lesser ones move towards the hole after them."""
@@ -135,8 +136,8 @@ class Lines:
         e.store(e.index(hole), self.hole, 8)
         e.jump(again)
         e.label(again)
-        here = e.load("i64", self.hole, 8)
-        e.branch(e.compare("icmp sgt", here, V("0", "i64")), some, done)
+        here = e.load(I64, self.hole, 8)
+        e.branch(e.compare("icmp sgt", here, i64(0)), some, done)
         e.label(some)
         above = e.sub(here, 1)
         held = self.values.at(e, (above,), 1)
