@@ -51,7 +51,7 @@ class Checkout:
         )
         self.names: list[str] = self._answer()["names"]
 
-    def ask(self, request: str) -> dict[str, Any]:
+    def request(self, request: str) -> dict[str, Any]:
         """The answer to a request: the name of a case, or `time`."""
         self.tell(request)
         return self._answer()
@@ -134,14 +134,14 @@ def measure(
 def _row(name: str, ours: Checkout, theirs: Checkout, pairs: int, say: Callable[[str], None]) -> Row:
     both = (ours, theirs)
     say(f"{name}: checking")
-    made = [each.ask(name) for each in both]
+    made = [each.request(name) for each in both]
     wrong = [each.root for each, answer in zip(both, made, strict=True) if answer["wrong"]]
     seconds: dict[Checkout, list[float]] = {ours: [], theirs: []}
     for number in range(0 if wrong else pairs):
         say(f"{name}: {number + 1} of {pairs}")
         for each in both if number % 2 == 0 else both[::-1]:
             time.sleep(REST_S)
-            seconds[each].append(each.ask("time")["seconds"])
+            seconds[each].append(each.request("time")["seconds"])
     for each in both:
         each.tell("")
     return Row(made[0]["name"], seconds[ours], seconds[theirs], wrong)

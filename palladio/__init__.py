@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from palladio.array.convert import broadcast_to
 from palladio.array.copies import note_copy
 from palladio.array.functions.creation import empty
-from palladio.array.on_card import is_on_gpu, put_beside
+from palladio.array.on_card import is_on_gpu, to_device_of
 from palladio.base.calls import checked_call
 from palladio.base.errors import (
     CopyWarning,
@@ -174,7 +174,6 @@ __all__ = [
     "pallas_call",
     "processor",
     "program_id",
-    "put_beside",
     "reciprocal",
     "run_scoped",
     "select_ref",
@@ -188,6 +187,7 @@ __all__ = [
     "strides_from_shape",
     "switch",
     "time_in_turns",
+    "to_device_of",
     "vmap",
     "when",
     "while_loop",

@@ -21,7 +21,7 @@ from palladio.types.types import ANY, ArrayType, RefType
 def one_point_call(program: Program) -> Program:
     """A call, at the one point of a grid without axes, of a kernel that does what a program does.
 
-    Its operands are the program's inputs; its results the program's outputs, and behind them what the references hold
+    Its operands are the program's inputs; its results the program's outputs, and after them what the references hold
     in the end.
     """
     given = [Var(_reference(var.type), var.hint) for var in program.inputs]

@@ -173,7 +173,7 @@ def _conformance(options: argparse.Namespace, found: results.Results, end: float
 
 
 def _run_share(number: int, options: argparse.Namespace, end: float, keep: Callable[[dict[str, Any]], None]) -> None:
-    """Run a share of the rows. A process that crashes, hangs or loses its context is replaced behind that row."""
+    """Run a share of the rows. A process that crashes, hangs or loses its context is replaced after that row."""
     from benchmarks.gpu.rows import name_of
 
     done = crashes = 0

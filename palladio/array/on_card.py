@@ -133,7 +133,7 @@ def is_on_gpu(array: Any) -> bool:
     return card_of((array,)) is not None
 
 
-def put_beside(values: Any, array: Any) -> Any:
+def to_device_of(values: Any, array: Any) -> Any:
     """Values of the host, as an array of the library and on the GPU of another one; as they are if that is on none.
 
     Args:

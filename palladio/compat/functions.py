@@ -400,7 +400,7 @@ class AbstractMesh:
 
 @contextlib.contextmanager
 def use_abstract_mesh(mesh: AbstractMesh) -> Iterator[AbstractMesh]:
-    """Make a mesh that of `get_abstract_mesh`: a kernel may ask it for the device that it is written for."""
+    """Make a mesh that of `get_abstract_mesh`: a kernel may read from it the device that it is written for."""
     before, _Current.abstract = _Current.abstract, mesh
     try:
         yield mesh

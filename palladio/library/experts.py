@@ -172,7 +172,7 @@ def _on_device_of(values: Any, tokens: Array) -> Array:
     """Ids or weights in the memory of the tokens: those of the host are copied to the tokens' GPU."""
     if hasattr(values, "dtype") and (pl.is_on_gpu(values) or not pl.is_on_gpu(tokens)):
         return values
-    return pl.put_beside(np.asarray(jnp.asarray(values)), tokens)
+    return pl.to_device_of(np.asarray(jnp.asarray(values)), tokens)
 
 
 def layer_call(

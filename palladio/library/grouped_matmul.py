@@ -226,7 +226,7 @@ def _sizes_on_device_of(group_sizes: Any, array: Array, m: int) -> Array:
     """Group sizes in the memory of an array: those of the host are checked and copied to the array's GPU."""
     if pl.is_on_gpu(group_sizes) or not pl.is_on_gpu(array):
         return group_sizes
-    return pl.put_beside(group_sizes_of(group_sizes, m), array)
+    return pl.to_device_of(group_sizes_of(group_sizes, m), array)
 
 
 def _by_rows(

@@ -79,7 +79,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Global:
-    """Semaphores that a program asked for by `get_global`: they need not end at zero."""
+    """Semaphores that a program obtained from `get_global`: they need not end at zero."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Layouts of arrays in the registers of a warpgroup's threads, as kernels ask for them.
+"""Layouts of arrays in the registers of a warpgroup's threads, as kernels request them.
 
 A layout changes no value. The evaluator, the simulator and the CPU ignore it; a GPU target obeys it.
 """
@@ -111,7 +111,7 @@ def _axes(axes: Any) -> tuple[int, ...]:
 
 
 class Layout(Enum):
-    """The layouts that a kernel can ask for.
+    """The layouts that a kernel can request.
 
     WGMMA is how the tensor cores hold an accumulator `f32[m, n]` and take a left operand of 16 bits (PTX ISA,
     "Register Fragments for wgmma.mma_async.m64nNk16"); WGMMA_8BIT one of 8 bits; WGMMA_UPCAST_2X and _4X hold narrow

@@ -16,7 +16,7 @@ from tests.architecture.source import ROOT, Module, modules
 CODE_STRING_LINES = 20
 
 FORBIDDEN = re.compile(
-    r"(?<![\w.~-])/(?:work|root|home|opt|Users)/"  # paths of somebody's machine
+    r"(?<![\w.~-])/(?:work|root|home|opt|Users)/"  # paths of one machine
     r"|\bpyenv\b"
     r"|pythonhosted|\bpypi\.org|download\.pytorch\.org|pypi\.nvidia|\bartifactory\b|--(?:extra-)?index-url",
     re.IGNORECASE,
@@ -121,4 +121,4 @@ def test_the_numbers_of_a_card_stand_in_one_record() -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value in telling
     ]
-    assert not found, "ask the record `palladio.types.device.Device`"
+    assert not found, "use the record `palladio.types.device.Device`"

@@ -87,7 +87,7 @@ def test_no_module_has_facts_of_operations_by_name() -> None:
     assert not found, "give the record `Op` a field, or key the dictionary by records"
 
 
-def test_no_module_asks_an_operation_for_its_name() -> None:
+def test_no_module_compares_the_name_of_an_operation() -> None:
     found = [f"{each.at(node)}: {ast.unparse(node)}" for each in OUTSIDE for node in _questions_in(each.tree)]
     assert not found, "compare with the record: `eqn.op is store`"
 

@@ -1,4 +1,4 @@
-"""Every operation is whole: listed, named, documented, with the rules that its effects ask for, and tested."""
+"""Every operation is whole: listed, named, documented, with the rules that its effects require, and tested."""
 
 from __future__ import annotations
 

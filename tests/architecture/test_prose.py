@@ -16,8 +16,8 @@ IS_NO = re.compile(
 )
 
 
-FOREIGN = re.compile(r"\b(?:nobody|somebody|threads? of the system|can(?:not)? go on)\b", re.IGNORECASE)
-"""Unused, the caller, a worker, runnable or blocked."""
+FOREIGN = re.compile(r"\b(?:nobody|somebody|so many|under way|threads? of the system|can(?:not)? go on)\b", re.IGNORECASE)
+"""Unused, the caller, as many as, in flight, a worker, runnable or blocked."""
 
 LEFT = 5
 """The most places of each kind that are still there; it only goes down."""

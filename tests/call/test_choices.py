@@ -59,7 +59,7 @@ def test_an_entry_that_was_damaged_is_none(folder: Path) -> None:
 
 
 class Clock:
-    """A clock that stands still but for calls, which take so many seconds: the first time longer, as they compile."""
+    """A clock that stands still but for calls, which take a given time: longer the first time, as they compile."""
 
     def __init__(self, *seconds: float) -> None:
         self.now = 0.0

@@ -23,7 +23,7 @@ def test_what_has_no_meaning_here_is_refused_by_name(name: str) -> None:
         getattr(pl, name)()
 
 
-def test_a_name_that_nobody_knows_is_no_attribute() -> None:
+def test_an_unknown_name_is_not_an_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'pallas'"):
         assert pl.pallas
 

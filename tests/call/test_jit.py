@@ -247,7 +247,7 @@ def test_aliases_and_inputs_that_the_kernel_writes() -> None:
 
 
 @pytest.mark.parametrize("staged", [pl.jit, lambda function: pl.jit(function, interpret=True)])
-def test_a_kernel_inside_may_ask_for_the_checker(staged: Any) -> None:
+def test_a_kernel_inside_may_request_the_checker(staged: Any) -> None:
     def racy(x_ref: Any, o_ref: Any) -> None:
         o_ref[0] = x_ref[pl.axis_index("thread")]
 

@@ -95,7 +95,7 @@ def test_what_tools_are_told_changes_no_result() -> None:
 
 
 @pytest.mark.parametrize("interpret", [None, True, False, "reference"])
-def test_the_ways_to_ask_for_the_evaluator(interpret: Any) -> None:
+def test_the_ways_to_request_the_evaluator(interpret: Any) -> None:
     assert pl.pallas_call(scaled, OUT, interpret=interpret)(X).tolist() == [0, 2, 4, 6]
 
 

@@ -132,7 +132,7 @@ def test_select_ref_chooses_semaphores(interpret: Any) -> None:
 
 @pytest.mark.parametrize("size", [4, np.int32(4)])
 @pytest.mark.parametrize("interpret", [None, True])
-def test_index_maps_ask_for_the_size_of_the_grid(size: Any, interpret: Any) -> None:
+def test_index_maps_read_the_size_of_the_grid(size: Any, interpret: Any) -> None:
     def kernel(shift: Any, x_ref: Any, o_ref: Any) -> None:
         o_ref[...] = x_ref[...] + shift["by"][0]
 

@@ -229,7 +229,7 @@ def test_an_interrupt_while_code_is_compiled_leaves_the_compiler_to_other_thread
             break
 
 
-def test_code_that_nobody_uses_is_freed_where_no_interrupt_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_code_is_freed_where_no_interrupt_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the thread that compiles next, not by the main thread, which drops the last reference."""
     freed: list[int] = []
     original = executionengine.ExecutionEngine._dispose

@@ -101,7 +101,7 @@ def codes(call: Callable[..., Any], *args: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("cluster", [None, 0, 1], ids=["no cluster", "cluster along m", "cluster along n"])
-def test_the_persistent_matmul_awaits_its_last_stores_behind_the_scope_of_their_source(cluster: int | None) -> None:
+def test_the_persistent_matmul_awaits_its_last_stores_after_the_scope_of_their_source(cluster: int | None) -> None:
     module = shipped("hopper_matmul_mgpu")
     along = None if cluster is None else module.MatmulDimension(cluster)
     config = module.TuningConfig(64, 64, 64, 3, epi_tile_n=32, epi_tile_m=64, cluster_dimension=along)

@@ -118,7 +118,7 @@ def test_vmap_stacks_the_results_of_the_slices() -> None:
     np.testing.assert_allclose(mapped["sum"], x.sum(axis=0).T + y[:, None], rtol=1e-6)
 
 
-def test_shard_map_runs_on_as_many_devices_as_are_asked_for() -> None:
+def test_shard_map_runs_on_as_many_devices_as_are_requested() -> None:
     with compat.jax():
         import jax
         from jax.sharding import NamedSharding

@@ -220,7 +220,7 @@ def iota(rng: np.random.Generator, dtype: np.dtype) -> Case:
 
 @row("shape", ALL)
 def dynamic_slice(rng: np.random.Generator, dtype: np.dtype) -> Case:
-    """A start behind the last one that fits is brought back to it."""
+    """A start after the last one that fits is brought back to it."""
     x, start = draw(rng, dtype, (9, 4)), np.array([2, 8], np.int32)
 
     def kernel(x_ref: Any, start_ref: Any, inner_ref: Any, last_ref: Any) -> None:

@@ -155,7 +155,7 @@ def an_aliased_output_starts_as_its_input(rng: np.random.Generator, dtype: np.dt
 
 @row("grid", ALL)
 def a_dynamic_grid(rng: np.random.Generator, dtype: np.dtype) -> Case:
-    """Two of three blocks are copied; nobody writes the third."""
+    """Two of three blocks are copied; the third is unwritten."""
     x = draw(rng, dtype, (6, 4))
     options = {
         "grid": (np.array(2),),

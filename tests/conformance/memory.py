@@ -132,7 +132,7 @@ def reads_past_the_edge_are_uninitialised(rng: np.random.Generator, dtype: np.dt
 
 
 @row("memory", ALL)
-def what_nobody_writes_is_uninitialised(rng: np.random.Generator, dtype: np.dtype) -> Case:
+def unwritten_elements_are_uninitialised(rng: np.random.Generator, dtype: np.dtype) -> Case:
     """The poison that every other row looks for."""
     x = draw(rng, dtype, (2, 3))
     expected = np.full((4, 3), wide(np.array(dtypes.uninitialized(dtype), dtype)), wide(x).dtype)

@@ -63,8 +63,8 @@ def test_a_whole_array(here: Any, there: Any) -> None:
 
 
 @pytest.mark.parametrize("there", WIDTHS)
-@pytest.mark.parametrize("at", [1, -2, 6], ids=["inside", "before the first", "behind the last"])
-def test_behind_a_dynamic_slice(there: Any, at: int) -> None:
+@pytest.mark.parametrize("at", [1, -2, 6], ids=["inside", "before the first", "after the last"])
+def test_after_a_dynamic_slice(there: Any, at: int) -> None:
     view = changed(lambda out, start: pltpu.bitcast(out.at[pl.ds(start[0], 4)], there))
     agrees(view, bits_like(SHAPE, np.uint16), np.array([at], np.int32))
 

@@ -1,6 +1,6 @@
-"""Compiled kernels touch nothing in front of an array and nothing behind it, whatever its size.
+"""Compiled kernels touch nothing in front of an array and nothing after it, whatever its size.
 
-Every array, and the memory that a kernel works in, lies beside pages that nobody may touch. This runs in a process of
+Every array, and the memory that a kernel works in, lies beside protected pages. This runs in a process of
 its own, which a wrong access ends.
 """
 
@@ -41,8 +41,8 @@ PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def guarded(shape: tuple[int, ...], dtype: Any, behind: bool) -> Array:
-    """An array of zeros directly behind a page, or directly in front of one, that nobody may touch."""
+def guarded(shape: tuple[int, ...], dtype: Any, after: bool) -> Array:
+    """An array of zeros directly after a protected page, or directly in front of one."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     pages = -(-size // PAGE) * PAGE
     area = mmap.mmap(-1, pages + 2 * PAGE)
@@ -50,7 +50,7 @@ def guarded(shape: tuple[int, ...], dtype: Any, behind: bool) -> Array:
     for page in (first, first + PAGE + pages):
         if _libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):
             raise OSError(ctypes.get_errno(), "mprotect")
-    start = PAGE if behind else PAGE + pages - size
+    start = PAGE if after else PAGE + pages - size
     return np.frombuffer(area, np.uint8, size, start).view(dtype).reshape(shape)
 
 
@@ -154,16 +154,16 @@ def others() -> Iterator[Run]:
 class Guarded(memory.Pool):
     """Gives memory beside such pages, to kernels and to their results."""
 
-    behind = True
+    after = True
 
     def take(self, size: int) -> Array:
-        return guarded((size,), np.uint8, self.behind)
+        return guarded((size,), np.uint8, self.after)
 
     def give(self, block: Array) -> None:
         pass
 
     def output(self, type: ArrayType) -> Array:
-        return guarded(type.shape, type.dtype, self.behind)
+        return guarded(type.shape, type.dtype, self.after)
 
 
 def run_all() -> None:
@@ -176,25 +176,25 @@ def run_all() -> None:
         call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(shape, dtype), interpret="cpu", name=name, **options)
         results = []
         inputs = [rng.integers(0, 2, shape).astype(dtype) for shape in shapes]
-        for pool.behind in (True, False):
-            print(name, dtype, shapes, "behind" if pool.behind else "in front", flush=True)
-            given = [guarded(array.shape, dtype, pool.behind) for array in inputs]
+        for pool.after in (True, False):
+            print(name, dtype, shapes, "after" if pool.after else "in front", flush=True)
+            given = [guarded(array.shape, dtype, pool.after) for array in inputs]
             for array, values in zip(given, inputs, strict=True):
                 array[...] = values
             results.append(call(*given).tobytes())
         assert results[0] == results[1]
-    for pool.behind, dtype in itertools.product((True, False), FLOATS[::2]):
+    for pool.after, dtype in itertools.product((True, False), FLOATS[::2]):
         for k, n in ((24, 20), (24, 4), (3, 20)):
-            run_products_of_any_rows(rng, pool.behind, np.dtype(dtype), k, n, None)
+            run_products_of_any_rows(rng, pool.after, np.dtype(dtype), k, n, None)
         for tiling in ((8, 24, 10), (16, 12, 20)):  # tiles of some rows, and parts of the summed axis
-            run_products_of_any_rows(rng, pool.behind, np.dtype(dtype), 24, 20, tiling)
+            run_products_of_any_rows(rng, pool.after, np.dtype(dtype), 24, 20, tiling)
 
 
-def run_products_of_any_rows(rng: np.random.Generator, behind: bool, dtype: Any, k: int, n: int, tiling: Any) -> None:
+def run_products_of_any_rows(rng: np.random.Generator, after: bool, dtype: Any, k: int, n: int, tiling: Any) -> None:
     """Run products that one compiled kernel computes for all numbers of rows and groups."""
     for m in (5, 16, 33):
-        print("gmm, tgmm", dtype, (m, k, n), tiling, "behind" if behind else "in front", flush=True)
-        x, y, out, matrices = (guarded(shape, dtype, behind) for shape in ((m, k), (m, n), (m, n), (2, k, n)))
+        print("gmm, tgmm", dtype, (m, k, n), tiling, "after" if after else "in front", flush=True)
+        x, y, out, matrices = (guarded(shape, dtype, after) for shape in ((m, k), (m, n), (m, n), (2, k, n)))
         for array in (x, y, matrices):
             array[...] = rng.standard_normal(array.shape).astype(dtype)
         sizes, every = [m - 4, 3], slice(0, m - 1)
@@ -221,8 +221,8 @@ def test_such_a_page_ends_the_process() -> None:
     text = "import numpy; from tests.cpu.test_bounds import guarded; x = guarded((3,), 'u1', {})"
     text += "; print(x.ctypes.data, flush=True)"
     text += "; import ctypes; print(ctypes.c_uint8.from_address(x.ctypes.data + {}).value)"
-    for behind, distance in ((True, -1), (False, 3)):
-        command = [sys.executable, "-c", text.format(behind, distance)]
+    for after, distance in ((True, -1), (False, 3)):
+        command = [sys.executable, "-c", text.format(after, distance)]
         found = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert len(found.stdout.splitlines()) == 1 and found.returncode < 0
 

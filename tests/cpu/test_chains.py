@@ -1,4 +1,4 @@
-"""Operations one behind the other: as many as a kernel has, whatever Python's own stack holds."""
+"""Operations one after the other: as many as a kernel has, whatever Python's own stack holds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_chain_may_be_longer_than_the_stack_of_python(name: str) -> None:
 
 
 @pytest.mark.parametrize("length", [DEEPEST - 1, DEEPEST, DEEPEST + 1])
-def test_what_a_choice_behind_a_chain_leaves_is_uninitialised(length: int) -> None:
+def test_what_a_choice_after_a_chain_leaves_is_uninitialised(length: int) -> None:
     def kernel(x: Any, out: Any) -> None:
         value = x[...]
         for n in range(length):

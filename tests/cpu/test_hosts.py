@@ -96,7 +96,7 @@ def test_instructions_that_the_processor_lacks_are_an_error(triple: str, instruc
     assert "PALLADIO_CPU" in str(error.value) and "native, portable" in str(error.value)
 
 
-def test_instructions_that_nobody_knows_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_instructions_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALLADIO_CPU", "mmx")
     with pytest.raises(PalladioValueError, match="PALLADIO_CPU"):
         host.current()
@@ -188,7 +188,7 @@ def test_the_sums_of_a_product_stay_in_registers(kernel: str, instructions: str,
     assert not re.search(r"mov\w+\s+%[xyz]mm\d+, .*\(%r[sb]p\)", steps_of(made[0].assembly()))
 
 
-def test_micro_kernels_of_narrow_vectors_ask_memory_for_nothing(instructions: str, made: list[MachineCode]) -> None:
+def test_micro_kernels_of_narrow_vectors_do_not_prefetch(instructions: str, made: list[MachineCode]) -> None:
     """That takes more instructions than a step of theirs has."""
     x, y = np.ones((84, 64), np.float32), np.ones((64, 128), np.float32)
     matmul(x, y, tiling=(42, 64, 64), interpret="cpu")

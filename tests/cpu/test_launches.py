@@ -231,7 +231,7 @@ def test_grouped_products_and_attention() -> None:
 # Blocks that wait for each other.
 
 
-def test_more_blocks_than_run_at_once_go_on_one_behind_the_other() -> None:
+def test_more_blocks_than_run_at_once_run_one_after_the_other() -> None:
     def body(o: Any, turn: Any) -> None:
         block = pl.axis_index("x")
         plgpu.semaphore_wait(turn, block, decrement=False)
@@ -512,7 +512,7 @@ def test_clusters_of_a_size_known_only_at_the_call(size: int) -> None:
 
 @pytest.mark.parametrize("rows", [4, 5, 1], ids=["rows that divide", "rows that do not", "one row"])
 @pytest.mark.parametrize("at", [0, 2], ids=["inside", "at the edge"])
-def test_copies_that_blocks_share_behind_dynamic_slices(rows: int, at: int) -> None:
+def test_copies_that_blocks_share_after_dynamic_slices(rows: int, at: int) -> None:
     def body(x: Any, start: Any, o: Any, tile: Any, full: Any) -> None:
         me = pl.axis_index("c")
         part = x.at[pl.ds(start[0], 6)].at[pl.ds(1, rows), pl.ds(start[0], 5)]

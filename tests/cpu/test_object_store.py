@@ -222,7 +222,7 @@ def test_processes_that_race_see_whole_entries_or_none(tmp_path):
     assert sum(path.stat().st_size for path in (tmp_path / "kept").iterdir()) <= 20_000
 
 
-@pytest.mark.parametrize("chosen", ["", "~nobody-of-this-name/kept"], ids=["by default", "chosen"])
+@pytest.mark.parametrize("chosen", ["", "~no-user-of-this-name/kept"], ids=["by default", "chosen"])
 def test_without_a_home_nothing_is_kept(monkeypatch, chosen):
     def unknown(_: object) -> None:
         raise KeyError
@@ -244,7 +244,7 @@ def test_the_default_folder_is_in_the_users_cache_folder(monkeypatch, tmp_path):
     assert knobs.cache_folder() == tmp_path / "elsewhere" / "palladio"
 
 
-# Code that somebody else put there.
+# Code that another user put there.
 
 
 @pytest.fixture

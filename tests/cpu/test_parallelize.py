@@ -1,4 +1,4 @@
-"""Grid axes that nobody called parallel are spread where their steps cannot depend on each other."""
+"""Grid axes that are not declared parallel are spread where their steps cannot depend on each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that is used again: which blocks are kept while nobody uses them."""
+"""Memory that is used again: which unused blocks are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_block_that_was_given_is_taken_again() -> None:
     assert pool.kept == 1 << 20
 
 
-def test_sizes_that_nobody_uses_any_more_make_room() -> None:
+def test_unused_sizes_make_room() -> None:
     pool = memory.Pool(lambda: 1000)
     for size in (400, 500, 300):
         pool.give(memory.aligned(size))

@@ -99,7 +99,7 @@ def test_sums_of_other_dtypes(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("size", [1, 3, 20])
 def test_steps_that_choose_their_block_by_a_table(size: int, dtype: Any) -> None:
-    """Memory is asked for the blocks of later steps, which may be the same one, another, or there may be none."""
+    """The blocks of later steps are prefetched, which may be the same one, another, or there may be none."""
 
     def kernel(which: Any, x_ref: Any, y_ref: Any, out: Any) -> None:
         out[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)

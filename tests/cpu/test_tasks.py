@@ -149,10 +149,10 @@ class Asked:
 
 
 def helper_of(helpers: workers.Helpers, count: int = 1) -> int:
-    """A thread that helps, where some are asked."""
-    asked = Asked()
-    helpers.request(asked, count)
-    return [asked.found.get(timeout=60) for _ in range(count)][0]
+    """A thread that helps, where some are requested."""
+    pending = Asked()
+    helpers.request(pending, count)
+    return [pending.found.get(timeout=60) for _ in range(count)][0]
 
 
 def test_a_thread_that_helps_keeps_off_the_core_of_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:

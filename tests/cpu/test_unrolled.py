@@ -43,7 +43,7 @@ def test_a_block_is_initialised_once() -> None:
     assert found.count("fadd") == 40
 
 
-def test_a_block_that_a_branch_may_begin_is_looked_at_behind_it() -> None:
+def test_a_block_that_a_branch_may_begin_is_read_after_it() -> None:
     def kernel(x: Any, out: Any) -> None:
         @pl.when(x[0] > 0)
         def some() -> None:

@@ -51,7 +51,7 @@ def test_one_pool_grows_to_the_largest_call(pool: workers.Helpers) -> None:
 
 
 def refuse_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the system give so many threads more."""
+    """Let the system give that many threads more."""
     start, left = _thread.start_new_thread, [None] * count
 
     def limited(*arguments: Any) -> Any:
@@ -75,9 +75,7 @@ def test_a_call_goes_on_with_the_threads_that_the_system_gives(
     assert pool.size == given
 
 
-def test_threads_that_were_refused_are_asked_for_again_later(
-    pool: workers.Helpers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_threads_are_requested_again_later(pool: workers.Helpers, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         refuse_after(1, patch)
         spread(4, lambda number: None)

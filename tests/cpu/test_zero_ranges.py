@@ -55,7 +55,7 @@ def masked(chosen: Callable[[Any, Any], Any]) -> Callable[..., None]:
 
 CHOICES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[int, int], slice]]] = {
     "from, below": (lambda at, b: (at >= b[0]) & (at < b[1]), lambda low, high: slice(max(low, 0), max(high, 0))),
-    "behind, up to": (lambda at, b: (b[0] < at) & (b[1] >= at), lambda low, high: slice(low + 1, high + 1)),
+    "after, up to": (lambda at, b: (b[0] < at) & (b[1] >= at), lambda low, high: slice(low + 1, high + 1)),
     "moved": (lambda at, b: (at + 7 >= b[0]) & (at - 5 < b[1]), lambda low, high: slice(max(low - 7, 0), high + 5)),
     "one": (lambda at, b: at == b[0], lambda low, high: slice(low, low + 1)),
 }

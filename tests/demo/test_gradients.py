@@ -31,7 +31,7 @@ def problem():
 
 
 def torch_losses(parameters, pixels, labels, chosen):
-    """The same model without sorting and without kernels, in float64: every token asks its experts one by one."""
+    """The same model without sorting and without kernels, in float64: every token runs its experts one by one."""
     learned = {name: torch.tensor(getattr(parameters, name), dtype=torch.float64, requires_grad=True) for name in NAMES}
     tokens = torch.relu(torch.tensor(pixels, dtype=torch.float64) @ learned["embed"] + learned["embed_bias"])
     probabilities = torch.softmax(tokens @ learned["router"], dim=1)

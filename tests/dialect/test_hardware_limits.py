@@ -1,4 +1,4 @@
-"""The tensor cores' limits: no part of the language, and held to where they are asked for."""
+"""The tensor cores' limits: not part of the language; checked where that is requested."""
 
 from __future__ import annotations
 

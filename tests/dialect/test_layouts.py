@@ -26,7 +26,7 @@ def of_input(function: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> 
 
 
 def asked_for(run: Any, *args: Any) -> list[str]:
-    """The layouts that a kernel asks for."""
+    """The layouts that a kernel requests."""
     return [str(eqn.layout) for eqn in walk(run.program(*args)) if eqn.op.name == "layout_cast"]
 
 
@@ -39,7 +39,7 @@ def asked_for(run: Any, *args: Any) -> list[str]:
         (plgpu.Layout.TILED(plgpu.Tiling([(64, 8), [16, 8]]), (0,), plgpu.Replicated(2), 1), None),
     ],
 )
-def test_a_layout_is_asked_for_and_changes_nothing(layout: Any, text: str | None) -> None:
+def test_a_layout_is_requested_and_changes_nothing(layout: Any, text: str | None) -> None:
     run = of_input(lambda ref: plgpu.layout_cast(ref[...], layout), (3, 4))
     assert np.array_equal(run(X), X)
     assert asked_for(run, X) == [text or "TILED(Tiling(tiles=((64, 8), (16, 8))), (0,), Replicated(times=2), 1)"]

@@ -52,7 +52,7 @@ def test_the_name_of_an_axis_is_a_string(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_a_sequence_is_asked_for_by_the_name_of_the_argument(name: str) -> None:
+def test_a_sequence_is_requested_by_the_name_of_the_argument(name: str) -> None:
     argument, call = SEQUENCES[name]
     with pytest.raises(pl.PalladioTypeError, match="this argument is a sequence") as caught:
         call()

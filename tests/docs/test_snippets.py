@@ -1,6 +1,6 @@
 """Every piece of Python that the pages show runs: README, docs, and the examples in docstrings.
 
-A block fenced as `python` runs; what it prints stands in the block behind it, fenced as `output`, where `...` is
+A block fenced as `python` runs; what it prints stands in the block after it, fenced as `output`, where `...` is
 anything.
 """
 
@@ -28,7 +28,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what stands behind its fence, its text, and the number of the line before its first."""
+    """A fenced block: the info string, its text, and the number of the line before its first."""
 
     info: str
     text: str
@@ -60,12 +60,12 @@ def test_the_page_runs_from_top_to_bottom(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "images").mkdir()
     found = list(blocks(page))
-    for block, behind in zip(found, [*found[1:], None]):
+    for block, following in zip(found, [*found[1:], None]):
         if block.info == "python":
             # The empty lines put each block at its own line of the page, in tracebacks and in Palladio's errors.
             exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), vars(module))
             printed = capsys.readouterr().out
-            shown = behind.text if behind is not None and behind.info == "output" else ""
+            shown = following.text if following is not None and following.info == "output" else ""
             check_output(shown, printed, f"{page.relative_to(ROOT)}:{block.line}")
     for picture in sorted((tmp_path / "images").iterdir()):
         kept = page.parent / "images" / picture.name

@@ -1,4 +1,4 @@
-"""The traceback of a user's error: only frames of the user's, unless the knob asks for all."""
+"""The traceback of a user's error: only frames of the user's, unless the knob shows all."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ indented by four spaces or more.
 
 The program on these inputs gives this output, bit for bit (NaN equals NaN). Inputs take the dtypes of the program's
 inputs; `...` is an array of uninitialised memory. Several outputs stand in parentheses, and `()` is none. What
-references hold in the end stands behind an arrow, for those that are meant:
+references hold in the end follows an arrow, for those that are meant:
 
     # run: name([1, 2], [0, 0]) == () -> o == [2, 4] and x == [1, 2]
 
 `about:` is the same with the precision of the dtype in place of bits. `fails:` is a call that raises a user error whose
-text contains what stands behind the arrow:
+text contains what follows the arrow:
 
     # fails: name(-1) -> multiple_of is broken
 
@@ -22,7 +22,7 @@ Reading the program raises an error whose text contains this; such a file has no
 
     # structure(discharge, simplify): load 0, insert 2
 
-After these passes (none: the program as it stands) it has so many equations of these operations, sub-programs counted.
+After these passes (none: the program as it stands) these operations have that many equations, sub-programs counted.
 
     # shows(place): arrivals=2
 
@@ -167,7 +167,7 @@ def read(path: Path) -> Program:
 
 @dataclass(frozen=True)
 class Call:
-    """What a `run` line says: the inputs, and behind `==` and the arrow what comes out."""
+    """What a `run` line says: the inputs, and after `==` and the arrow the results."""
 
     inputs: list[Any]
     outputs: list[Any]

@@ -1,4 +1,4 @@
-"""Random programs are checked by their own test; a run makes too many of them to check each again behind it."""
+"""Random programs are checked by their own test; a run makes too many of them to check each again after it."""
 
 import pytest
 

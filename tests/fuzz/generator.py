@@ -1,7 +1,7 @@
 """Random typed programs, for hypothesis to draw and to shrink.
 
 The generator knows operations by what their records say, not by name: those that reach into memory through transforms
-(`Op.index_start`), those that run sub-programs, and all others, whose operand dtypes it finds by asking the type rule.
+(`Op.index_start`), those that run sub-programs, and all others, whose operand dtypes it finds by trying the type rule.
 A new operation is drawn as soon as it is in `ALL_OPS`, if its parameters are among `PARAMETERS`.
 """
 
@@ -259,9 +259,9 @@ class Block:
         draw = self.generator.pick([_cond, _loop, _repeat, _scope])
         draw(self, captured)
 
-    def inner(self, captured: Sequence[Var], before: Sequence[Type] = (), behind: Sequence[Type] = ()) -> Block:
-        """The block of a sub-program, with inputs before and behind the captured ones."""
-        types = [*before, *(var.type for var in captured), *behind]
+    def inner(self, captured: Sequence[Var], before: Sequence[Type] = (), after: Sequence[Type] = ()) -> Block:
+        """The block of a sub-program, with inputs before and after the captured ones."""
+        types = [*before, *(var.type for var in captured), *after]
         block = Block(self.generator, [Var(type) for type in types], self.depth - 1)
         block.fill(self.generator.integer(0, 3))
         return block
@@ -332,7 +332,7 @@ def _operand_count(transform: Transform) -> int:
 
 
 def _fixed_type(op: Op, position: int, part: ArrayType) -> ArrayType:
-    """The type of an access's input at a position behind its root: a mask if it is called so, else like the part."""
+    """The type of an access's input at a position after its root: a mask if it is called so, else like the part."""
     names = list(inspect.signature(op.type).parameters)
     name = names[position] if position < len(names) else ""
     return ArrayType(part.shape, dtypes.BOOL) if name == "mask" else part
@@ -408,7 +408,7 @@ def computing() -> tuple[Op, ...]:
 
 @cache
 def signatures(op: Op) -> tuple[tuple[DType, ...], ...]:
-    """Operand dtypes that the operation takes, found by asking its type rule about arrays of one shape."""
+    """Operand dtypes that the operation takes, found by trying its type rule on arrays of one shape."""
     if not set(keywords(op)) <= {*PARAMETERS}:
         return ()
     patterns = [(dtype,) * count for dtype in DTYPES for count in range(4)]

@@ -26,7 +26,7 @@ KEEPING = [each for each in ALL_PASSES if each is not discharge]
 
 
 def results(program: Program, seed: int) -> list[Any]:
-    """The outputs of a program and behind them what its references hold in the end."""
+    """The outputs of a program and after them what its references hold in the end."""
     values = inputs_of(program, seed)
     with np.errstate(all="ignore"):
         outputs = list(evaluate(program, values))

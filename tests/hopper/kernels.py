@@ -32,7 +32,7 @@ def normal(*shape: int, dtype: Any = BF16, seed: int = 0) -> np.ndarray:
 
 
 def traced(function: Callable[..., Any], *inputs: Any) -> Program:
-    """The program of a function of arrays, behind the passes of a compiler; nothing runs."""
+    """The program of a function of arrays, after the passes of a compiler; nothing runs."""
     types = [ArrayType(tuple(x.shape), np.dtype(x.dtype)) for x in inputs]
     program = stage(lambda *given: trees.flatten(function(*given))[0], types, wrap, name="traced").program
     return run_passes(program, PIPELINES["hopper-twin"])

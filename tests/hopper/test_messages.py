@@ -109,7 +109,7 @@ def test_a_swizzle_divides_the_rows_of_its_buffer() -> None:
     ]
 
 
-def test_two_layouts_that_a_kernel_asks_for_name_both_casts() -> None:
+def test_two_layouts_that_a_kernel_requests_name_both_casts() -> None:
     def body(x: Any, out: Any) -> None:
         rows = plgpu.layout_cast(x[...], plgpu.Layout.WGMMA)
         vectors = plgpu.layout_cast(x[...], plgpu.Layout.WG_STRIDED(x.shape, 2))

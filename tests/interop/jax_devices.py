@@ -9,7 +9,7 @@ import jax
 
 jax.config.update("jax_num_cpu_devices", 2)
 
-import jax.numpy as jnp  # noqa: E402  devices are counted when they are first asked for
+import jax.numpy as jnp  # noqa: E402  devices are counted at their first use
 import numpy as np  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 

@@ -152,11 +152,11 @@ def test_forward_and_reverse_mode_are_nested_as_one_likes():
 
 
 def test_each_gradient_takes_its_own_tiling():
-    asked = []
-    look_up = lambda which: lambda *sizes: asked.append((which, sizes)) or (4, 4, 4)
+    calls = []
+    look_up = lambda which: lambda *sizes: calls.append((which, sizes)) or (4, 4, 4)
     tiling = [look_up("forward"), look_up("left"), look_up("right")]
     jax.grad(lambda x, w: gmm(x, w, SIZES, tiling=tiling).sum(), argnums=(0, 1))(array(9, 3), array(3, 3, 2))
-    assert {*asked} == {("forward", (9, 3, 2)), ("left", (9, 2, 3)), ("right", (9, 3, 2))}
+    assert {*calls} == {("forward", (9, 3, 2)), ("left", (9, 2, 3)), ("right", (9, 3, 2))}
 
 
 ELSEWHERE = """

@@ -73,11 +73,11 @@ def test_results_are_those_of_the_library_in_its_dtypes(dtype):
 
 
 def test_each_product_takes_its_own_tiling():
-    asked = []
-    look_up = lambda which: lambda *sizes: asked.append((which, sizes)) or (4, 4, 4)
+    calls = []
+    look_up = lambda which: lambda *sizes: calls.append((which, sizes)) or (4, 4, 4)
     lhs, rhs = leaf(9, 3), leaf(3, 3, 2)
     gmm(lhs, rhs, SIZES, tiling=[look_up("forward"), look_up("left"), look_up("right")]).sum().backward()
-    assert asked == [("forward", (9, 3, 2)), ("left", (9, 2, 3)), ("right", (9, 3, 2))]
+    assert calls == [("forward", (9, 3, 2)), ("left", (9, 2, 3)), ("right", (9, 3, 2))]
 
 
 def test_sizes_changed_after_the_forward_product_do_not_change_its_gradient():
@@ -135,7 +135,7 @@ def test_a_missing_library_is_named_with_its_extra(name, library, extra):
     assert run.stdout.startswith(f"{message} 'palladio[{extra}]'\n  <string>:4, in <module>\n")
 
 
-def test_no_other_library_is_imported_before_it_is_asked_for():
+def test_no_other_library_is_imported_before_it_is_needed():
     code = "import sys, palladio.interop, palladio.library; print({'torch', 'jax'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "set()\n"

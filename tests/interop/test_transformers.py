@@ -108,7 +108,7 @@ def test_logits_of_bfloat16_are_as_near_as_those_of_the_models_own_experts(famil
 
 
 class Sizes:
-    """A configuration for the experts of any model: small, and with whatever activation it asks for."""
+    """A configuration for the experts of any model: small, and with any activation."""
 
     VALUES: dict[str, Any] = {"hidden_act": "silu", "hidden_activation": "gelu_pytorch_tanh", "mlp_hidden_act": "relu2"}
     _experts_implementation = "eager"

@@ -132,7 +132,7 @@ def test_shards_fill_one_result_through_existing_out():
     np.testing.assert_array_equal(out, gmm(lhs, rhs, SIZES, tiling=TILES))
 
 
-def test_a_shard_keeps_existing_rows_before_and_behind_its_groups():
+def test_a_shard_keeps_existing_rows_before_and_after_its_groups():
     lhs, rhs, existing = normal(0, 21, 6), normal(1, 2, 6, 7), normal(2, 21, 7)
     out = gmm(lhs, rhs, SIZES, tiling=TILES, group_offset=np.int32(1), existing_out=existing)
     assert_close(out, gmm_reference(lhs, rhs, SIZES, offset=1, existing=existing))

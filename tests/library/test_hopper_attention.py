@@ -57,7 +57,7 @@ def test_scale_multiplies_the_scores(scale):
     assert_close(hopper.attention(q, k, v, scale=scale, config=SMALL), reference(q, k, v, scale=scale), 2e-6)
 
 
-def test_keys_behind_the_last_one_have_no_weight_whatever_the_scale():
+def test_keys_after_the_last_one_have_no_weight_whatever_the_scale():
     q, k, v = inputs(8, 3, 4, 4)
     assert_close(hopper.attention(q, k, v, scale=-100.0, config=SMALL), reference(q, k, v, scale=-100.0), 1e-5)
 

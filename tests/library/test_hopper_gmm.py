@@ -87,8 +87,8 @@ def test_rows_may_be_spread_in_any_way(sizes):
 
 @settings(max_examples=10)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 5), st.integers(1, 9), st.integers(1, 9))
-def test_random_groups(sizes, behind, k, n):
-    m = max(1, sum(sizes) + behind)
+def test_random_groups(sizes, after, k, n):
+    m = max(1, sum(sizes) + after)
     lhs, rhs = normal(0, m, k), normal(1, len(sizes), k, n)
     assert_close(hopper.gmm(lhs, rhs, sizes, config=SMALL), gmm_reference(lhs, rhs, sizes), 1e-5)
     right = normal(2, m, n)

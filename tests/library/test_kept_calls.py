@@ -306,11 +306,11 @@ def test_another_dtype_tiling_or_order_is_another_call():
     assert gmm(lhs, RHS, split(20), np.float16).dtype == np.float16
 
 
-def test_a_look_up_is_asked_on_every_call():
-    asked = []
+def test_a_look_up_is_called_on_every_call():
+    calls = []
     for _ in range(3):
-        gmm(normal(0, 20, K), RHS, split(20), tiling=lambda *sizes: asked.append(sizes) or (8, 8, 8))
-    assert len(asked) == 3
+        gmm(normal(0, 20, K), RHS, split(20), tiling=lambda *sizes: calls.append(sizes) or (8, 8, 8))
+    assert len(calls) == 3
 
 
 def test_the_executor_of_the_context_is_used():
@@ -503,9 +503,9 @@ def test_blocks_of_queries_and_keys_of_the_caller_serve_other_numbers_of_them_to
 @pytest.mark.parametrize(("name", "value"), [("PALLADIO_CPU", "portable"), ("PALLADIO_NUM_THREADS", "3")])
 def test_kept_calls_notice_other_instructions_and_numbers_of_threads(name, value, monkeypatch):
     x, wide = normal(0, 64, K), normal(1, 3, K, 3072)
-    asked = []
+    calls = []
     checks.forget_calls()
-    monkeypatch.setattr(pl, "processor", lambda real=pl.processor: asked.append(real()) or real())
+    monkeypatch.setattr(pl, "processor", lambda real=pl.processor: calls.append(real()) or real())
     calls = [
         lambda: gmm(x, wide, split(64)),
         lambda: tgmm(x.T, normal(1, 64, N), split(64)),
@@ -515,14 +515,14 @@ def test_kept_calls_notice_other_instructions_and_numbers_of_threads(name, value
         for call in calls:
             wanted = call()
             call()
-            asked.clear()
+            calls.clear()
             call()
-            assert asked == []  # it was kept
+            assert calls == []  # it was kept
             monkeypatch.setenv(name, value)
             found = call()
-            assert asked and getattr(asked[0], "threads" if "THREADS" in name else "vector_bytes") in (3, 16)
+            assert calls and getattr(calls[0], "threads" if "THREADS" in name else "vector_bytes") in (3, 16)
             assert_close(found, wanted.astype(np.float64))
             monkeypatch.delenv(name)
-            asked.clear()
+            calls.clear()
             np.testing.assert_array_equal(call(), wanted)
-            assert asked == []
+            assert calls == []

@@ -66,24 +66,24 @@ def test_three_tilings_serve_forward_left_and_right_gradient(kind, layer, used):
 
 def test_each_of_three_may_be_a_look_up_which_sees_the_sizes_of_its_product(layer, used):
     lhs, rhs, grad = layer
-    asked = []
+    calls = []
 
     def look_up(which):
-        return lambda *sizes: asked.append((which, sizes)) or EACH[which]
+        return lambda *sizes: calls.append((which, sizes)) or EACH[which]
 
     _, pullback = gmm_vjp(lhs, rhs, SIZES, tiling=(look_up(0), look_up(1), look_up(2)))
     pullback(grad)
-    assert asked == [(0, (M, K, N)), (1, (M, N, K)), (2, (M, K, N))]
+    assert calls == [(0, (M, K, N)), (1, (M, N, K)), (2, (M, K, N))]
     assert used == [("gmm", 16, 8, 4), ("gmm", 8, 4, 2), ("tgmm", 4, 2, 8)]
 
 
 def test_with_transposed_matrices_the_right_gradient_is_transposed_too(layer, used):
     lhs, rhs, grad = layer
-    asked = []
-    tiling = lambda *sizes: asked.append(sizes) or (16, 8, 4)
+    calls = []
+    tiling = lambda *sizes: calls.append(sizes) or (16, 8, 4)
     _, pullback = gmm_vjp(lhs, rhs.transpose(0, 2, 1), SIZES, tiling=tiling, transpose_rhs=True)
     pullback(grad)
-    assert asked == [(M, K, N), (M, N, K), (M, N, K)]
+    assert calls == [(M, K, N), (M, N, K), (M, N, K)]
 
 
 def test_of_three_tilings_gmm_takes_the_first_and_tgmm_the_third(layer, used):
@@ -109,6 +109,6 @@ def test_a_look_up_table_is_a_function_of_its_get_method(layer, used):
 
 
 def test_matmul_takes_a_look_up_too():
-    x, y, asked = normal(0, 9, 5), normal(1, 5, 7), []
-    assert_close(matmul(x, y, tiling=lambda *sizes: asked.append(sizes) or (4, 2, 4)), x.astype(np.float64) @ y)
-    assert asked == [(9, 5, 7)]
+    x, y, calls = normal(0, 9, 5), normal(1, 5, 7), []
+    assert_close(matmul(x, y, tiling=lambda *sizes: calls.append(sizes) or (4, 2, 4)), x.astype(np.float64) @ y)
+    assert calls == [(9, 5, 7)]

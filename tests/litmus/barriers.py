@@ -32,7 +32,7 @@ def as_many_arrivals_as_there_are_threads_that_arrive(broken: bool) -> Case:
 
 
 @pair("barrier-overrun")
-def the_next_arrival_comes_behind_the_wait_for_the_last(broken: bool) -> Case:
+def the_next_arrival_comes_after_the_wait_for_the_last(broken: bool) -> Case:
     def body(x: Any, out: Any, go: Any, back: Any) -> None:
         @only(0)
         def _() -> None:
@@ -140,7 +140,7 @@ def the_last_copy_is_awaited(broken: bool) -> Case:
 
 
 @pair("unobserved-completion", level="hint")
-def no_stage_is_released_that_nobody_will_fill(broken: bool) -> Case:
+def no_stage_is_released_without_a_fill(broken: bool) -> Case:
     def body(x: Any, out: Any, full: Any, empty: Any) -> None:
         @only(0)
         def _() -> None:
@@ -161,7 +161,7 @@ def no_stage_is_released_that_nobody_will_fill(broken: bool) -> Case:
 
 
 @pair("barrier-pending-arrivals")
-def nobody_arrives_that_others_do_not_wait_for(broken: bool) -> Case:
+def every_arrival_has_a_wait(broken: bool) -> Case:
     def body(x: Any, out: Any, met: Any) -> None:
         wg = pl.axis_index("wg")
         plgpu.barrier_arrive_and_wait(met)
@@ -185,7 +185,7 @@ def both_operands_are_copied(broken: bool) -> Case:
 
 
 @pair("barrier-pending-arrivals")
-def nobody_is_left_at_a_named_barrier(broken: bool) -> Case:
+def no_thread_is_left_at_a_named_barrier(broken: bool) -> Case:
     def body(x: Any, out: Any, met: Any) -> None:
         wg = pl.axis_index("wg")
         plgpu.barrier_arrive_and_wait(met)

@@ -1,4 +1,4 @@
-"""Asynchronous copies: fences, waits, sources and targets, and copies that nobody waits for."""
+"""Asynchronous copies: fences, waits, sources and targets, and copies without a wait."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stores_are_committed_before_a_copy_takes_them(broken: bool) -> Case:
 
 
 @pair("missing-commit-smem")
-def the_fence_comes_behind_the_store(broken: bool) -> Case:
+def the_fence_comes_after_the_store(broken: bool) -> Case:
     def body(x: Any, out: Any, shared: Any) -> None:
         if broken:
             plgpu.commit_smem()

@@ -18,7 +18,7 @@ LARGE = plgpu.SMEM((200_000,), np.int8)
 
 
 @pair("deadlock")
-def somebody_arrives(broken: bool) -> Case:
+def a_thread_arrives(broken: bool) -> Case:
     def body(x: Any, out: Any, ready: Any) -> None:
         @only(0)
         def _() -> None:
@@ -272,7 +272,7 @@ def every_block_takes_part_in_a_shared_copy(broken: bool) -> Case:
 
 
 @pair("deadlock")
-def somebody_signals(broken: bool) -> Case:
+def a_thread_signals(broken: bool) -> Case:
     def body(x: Any, out: Any, ready: Any) -> None:
         block = pl.axis_index("x")
 
@@ -323,7 +323,7 @@ def all_threads_enter_a_shared_scope(broken: bool) -> Case:
 
 
 @pair("deadlock")
-def nobody_is_kept_in_front_of_a_shared_scope(broken: bool) -> Case:
+def no_thread_is_kept_in_front_of_a_shared_scope(broken: bool) -> Case:
     def body(x: Any, out: Any, ready: Any) -> None:
         wg = pl.axis_index("wg")
 
@@ -350,7 +350,7 @@ def nobody_is_kept_in_front_of_a_shared_scope(broken: bool) -> Case:
 
 
 @pair("deadlock")
-def nobody_waits_for_a_block_that_cannot_start(broken: bool) -> Case:
+def no_thread_waits_for_a_block_that_cannot_start(broken: bool) -> Case:
     last = 132  # as many blocks of this size as fit at once come before it
 
     def body(x: Any, out: Any, large: Any, ready: Any) -> None:

@@ -1,4 +1,4 @@
-"""Products of the tensor cores: operands and accumulators in flight, and products that nobody waits for."""
+"""Products of the tensor cores: operands and accumulators in flight, and products without a wait."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _ring(wait: int, delay: int) -> Case:
 
 
 @pair("wgmma-operand-overwritten")
-def a_stage_is_released_behind_the_wait(broken: bool) -> Case:
+def a_stage_is_released_after_the_wait(broken: bool) -> Case:
     return _ring(wait=1 if broken else 0, delay=0)
 
 
@@ -179,7 +179,7 @@ def an_accumulator_is_read_without_a_wait(broken: bool) -> Case:
 
 
 @pair("accumulator-in-flight")
-def an_accumulator_is_reset_behind_the_wait(broken: bool) -> Case:
+def an_accumulator_is_reset_after_the_wait(broken: bool) -> Case:
     def body(a: Any, out: Any, tile: Any, acc: Any) -> None:
         tile[...] = a[0]
         plgpu.commit_smem()

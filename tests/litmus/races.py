@@ -244,7 +244,7 @@ def _handed_over(by: str) -> Case:
     """A block stores a row to global memory; another one copies it. The fence is in one of them, or missing.
 
     Args:
-        by: "writer", "reader", "early" for a fence in front of the store, "late" for one behind the copy's start.
+        by: "writer", "reader", "early" for a fence in front of the store, "late" for one after the copy's start.
     """
 
     def body(x: Any, out: Any, between: Any, shared: Any, arrived: Any, ready: Any) -> None:
@@ -282,7 +282,7 @@ def a_block_commits_what_it_copies_of_another(broken: bool) -> Case:
 
 
 @pair("missing-commit-gmem")
-def the_fence_of_global_memory_comes_behind_the_store(broken: bool) -> Case:
+def the_fence_of_global_memory_comes_after_the_store(broken: bool) -> Case:
     return _handed_over("early" if broken else "writer")
 
 
@@ -457,7 +457,7 @@ def blocks_count_with_atomics(broken: bool) -> Case:
 
 @pair("global-race")
 def a_flag_of_its_own_element(broken: bool) -> Case:
-    """Each block raises a flag behind its row; the first takes the row of the last."""
+    """Each block raises a flag after its row; the first takes the row of the last."""
 
     def body(x: Any, zero: Any, out: Any, flags: Any) -> None:
         block = pl.axis_index("x")

@@ -72,7 +72,7 @@ def test_a_launch_that_does_not_wait_reads_too_early() -> None:
     )
 
 
-def test_a_wait_behind_the_read_is_too_late() -> None:
+def test_a_wait_after_the_read_is_too_late() -> None:
     def late(x: Any, out: Any) -> None:
         found = x[...]
         plgpu.griddepcontrol_wait()
@@ -102,7 +102,7 @@ def test_a_thread_learns_of_the_end_from_one_that_has_waited(broken: bool) -> No
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_copies_need_the_wait_and_no_fence_behind_it(wait: bool) -> None:
+def test_copies_need_the_wait_and_no_fence_after_it(wait: bool) -> None:
     def body(x: Any, out: Any, shared: Any, full: Any) -> None:
         if wait:
             plgpu.griddepcontrol_wait()

@@ -168,7 +168,7 @@ def test_a_copy_whose_barrier_is_not_waited_for_names_the_barrier() -> None:
     assert order(found) == "copy line N → full[1] (not awaited) → load line N"
 
 
-def test_a_fence_that_is_missing_stands_behind_the_edges_that_are_there() -> None:
+def test_a_fence_that_is_missing_stands_after_the_edges_that_are_there() -> None:
     def body(x: Any, out: Any, shared: Any, ready: Any) -> None:
         @only(0)
         def _() -> None:

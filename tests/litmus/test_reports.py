@@ -221,7 +221,7 @@ def test_a_race_of_one_line_with_itself_says_so() -> None:
     assert found.threads == ("block (1) thread", "block (0) thread")
 
 
-def test_several_completions_that_nobody_saw_are_counted() -> None:
+def test_several_unobserved_completions_are_counted() -> None:
     def body(x: Any, out: Any, full: Any, back: Any) -> None:
         out[...] = x[...]
 

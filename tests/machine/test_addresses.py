@@ -19,13 +19,13 @@ X = np.arange(64, dtype=np.float32)
 
 
 def buffer(elements: int, swizzled: bool = False) -> Buffer:
-    """Shared memory of so many float32."""
+    """Shared memory of a number of float32."""
     attributes = (SwizzleTransform(128),) if swizzled else ()
     array = np.zeros(elements, np.float32)
     return Buffer(RefType(array.shape, array.dtype, SMEM, attributes), "buffer", None, array)
 
 
-def test_buffers_lie_behind_each_other_at_multiples_of_128_bytes() -> None:
+def test_buffers_lie_one_after_the_other_at_multiples_of_128_bytes() -> None:
     memory, buffers = Addresses(), [buffer(8), buffer(33), buffer(8)]
     for each in buffers:
         memory.place(each)

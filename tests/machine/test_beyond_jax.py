@@ -103,7 +103,7 @@ def test_a_deadlock_is_a_finding_and_no_hang() -> None:
     assert codes(call, np.zeros(1, np.float32)) == {"deadlock"}
 
 
-def test_a_completion_that_nobody_waits_for() -> None:
+def test_a_completion_without_a_wait() -> None:
     def body(x: Any, out: Any, buffer: Any, barrier: Any) -> None:
         plgpu.copy_gmem_to_smem(x, buffer, barrier)
         out[...] = x[...]
@@ -316,7 +316,7 @@ def test_one_block_multicasts_to_the_other() -> None:
     np.testing.assert_array_equal(call(x), np.stack([x, x]))
 
 
-def test_nothing_has_to_be_reset_behind_a_finding() -> None:
+def test_nothing_has_to_be_reset_after_a_finding() -> None:
     def body(x: Any, barrier: Any) -> None:
         plgpu.barrier_wait(barrier)
 

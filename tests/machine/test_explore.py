@@ -93,7 +93,7 @@ def test_the_same_outcomes_as_by_brute_force_and_no_schedule_twice(seed: int) ->
 def hasty(rounds: int) -> Threads:
     """Two threads that take turns at a lock in any order; the first takes a token for good when it is done.
 
-    The second needs the token from its beginning to its end, so it waits for ever if it begins behind the other's end.
+    The second needs the token from its beginning to its end, so it waits for ever if it begins after the other's end.
     """
     turns = [("take", "lock"), ("signal", "lock")] * rounds
     return [
@@ -216,7 +216,7 @@ def test_threads_that_poll_make_no_claim_of_completeness() -> None:
     assert {run.seen[1][0][0] for run in runs} == {False, True}
 
 
-def test_loops_that_wait_for_nobody_add_no_schedules() -> None:
+def test_loops_without_waits_add_no_schedules() -> None:
     def body(o_ref: Any, done: Any) -> None:
         steps = pl.axis_index("thread") + 2
 
@@ -362,14 +362,14 @@ def counted(used: bool, apart: bool) -> Report:
 
 
 @pytest.mark.parametrize(("used", "apart", "classes"), [(True, False, 24), (False, False, 1), (True, True, 1)])
-def test_atomics_commute_where_nobody_uses_the_result_or_on_elements_of_their_own(
+def test_atomics_commute_where_the_result_is_unused_or_on_elements_of_their_own(
     used: bool, apart: bool, classes: int
 ) -> None:
     report = counted(used, apart)
     assert (report.complete, report.explored, report.findings) == (True, classes, [])
 
 
-def test_an_atomic_whose_result_nobody_uses_learns_nothing() -> None:
+def test_an_atomic_with_an_unused_result_learns_nothing() -> None:
     def body(x_ref: Any, zeros_ref: Any, o_ref: Any, count_ref: Any) -> None:
         @pl.when(pl.axis_index("thread") == 0)
         def _() -> None:

@@ -395,7 +395,7 @@ def test_where_it_does_not_follow_nothing_is_said(kernel: Kernel, sizes: Any) ->
 
 
 def late_arrival(happens: Callable[[Any, Any], Any], rows: int = 0) -> Kernel:
-    """A ring whose consumer forgets an arrival in a step that few sizes come to: from there on nobody goes on."""
+    """A ring whose consumer forgets an arrival in a step that few sizes come to: from there on all wait."""
 
     def kernel(k: int) -> Any:
         def body(x: Any, out: Any, buffer: Any, full: Any, empty: Any) -> None:

@@ -17,7 +17,7 @@ from palladio.driver.simulator_options import SimulatorOptions
 from tests.litmus import barriers, races  # noqa: F401
 from tests.litmus.pairs import PAIRS
 
-RELEASED = PAIRS["no_stage_is_released_that_nobody_will_fill"].make(True)
+RELEASED = PAIRS["no_stage_is_released_without_a_fill"].make(True)
 UNWRITTEN = PAIRS["the_last_rows_are_written_too"].make(True)
 COPIED = PAIRS["the_last_copy_is_awaited"].make(True)
 
@@ -27,15 +27,15 @@ def levels(call: Any) -> list[tuple[str, str]]:
     return [(finding.code, finding.level) for finding in pl.check(call, schedules=6).findings]
 
 
-def test_a_release_that_nobody_waits_for_is_a_hint() -> None:
+def test_a_release_without_a_wait_is_a_hint() -> None:
     assert levels(RELEASED) == [("unobserved-completion", "hint")]
 
 
-def test_a_copy_that_nobody_waits_for_is_an_error() -> None:
+def test_a_copy_without_a_wait_is_an_error() -> None:
     assert levels(COPIED) == [("unobserved-completion", "error")]
 
 
-def test_an_output_that_nobody_writes_is_a_warning() -> None:
+def test_an_unwritten_output_is_a_warning() -> None:
     assert levels(UNWRITTEN) == [("unwritten-output", "warning")]
 
 

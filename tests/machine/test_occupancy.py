@@ -52,7 +52,7 @@ def test_shared_memory_bounds_the_blocks() -> None:
     assert clusters(nothing, plgpu.SMEM((60_000,), np.int8)) == 132 * 3
 
 
-def test_a_scope_inside_another_counts_with_it_and_one_behind_it_does_not() -> None:
+def test_a_scope_inside_another_counts_with_it_and_one_after_it_does_not() -> None:
     large = plgpu.SMEM((50_000,), np.int8)
 
     def nested(out: Any) -> None:

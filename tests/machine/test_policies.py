@@ -86,7 +86,7 @@ def test_choices_have_a_short_form(numbers: list[int], text: str) -> None:
     assert (unpacked(text) or [0]) == (numbers or [0])
 
 
-def test_choices_take_the_option_of_each_number_and_threads_in_turn_behind_the_end() -> None:
+def test_choices_take_the_option_of_each_number_and_threads_in_turn_after_the_end() -> None:
     assert [thread for thread, _ in order(Choices([]))["m"]] == [0, 1, 2, 3] * 4
     assert [thread for thread, _ in order(Choices([3, 2, 1]))["m"]][:4] == [3, 2, 1, 0]
 

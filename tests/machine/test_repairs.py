@@ -356,7 +356,7 @@ def test_an_operand_reaches_another_block_of_the_cluster() -> None:
         assert restores(changes(mutant)[text], call.values, call.definition, 2)
 
 
-def test_repairs_are_looked_for_only_where_asked() -> None:
+def test_repairs_are_searched_only_on_request() -> None:
     (finding,) = pl.check(staged, schedules=1).findings
     assert finding.repair == ""
     assert "repair:" not in finding.render()

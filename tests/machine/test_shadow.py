@@ -163,10 +163,10 @@ def test_a_write_conflicts_with_an_unordered_read_and_reads_do_not_conflict() ->
 
 
 def test_the_caller_learns_which_access_was_earlier_and_whether_the_current_one_writes() -> None:
-    shadow, asked = Shadow((4,), initialised=True), []
+    shadow, calls = Shadow((4,), initialised=True), []
 
     def ordered(previous: Access, current_is_write: bool) -> bool:
-        asked.append((previous, current_is_write))
+        calls.append((previous, current_is_write))
         return True
 
     write, read = access(ME, write=True), access(YOU)
@@ -174,7 +174,7 @@ def test_the_caller_learns_which_access_was_earlier_and_whether_the_current_one_
     shadow.write(whole, write, ordered)
     shadow.read(whole, read, ordered)
     shadow.write(whole, access(THIRD, write=True), ordered)
-    assert asked == [(write, False), (write, True), (read, True)]
+    assert calls == [(write, False), (write, True), (read, True)]
 
 
 def test_the_last_of_several_atomics_does_not_stand_for_the_others() -> None:
@@ -188,7 +188,7 @@ def test_the_last_of_several_atomics_does_not_stand_for_the_others() -> None:
     assert shadow.read(whole, access(THIRD), always) is None
 
 
-def test_an_atomic_stands_for_those_that_it_comes_behind() -> None:
+def test_an_atomic_stands_for_those_that_it_comes_after() -> None:
     shadow = Shadow((4,), initialised=True)
     whole = region(shadow, (), ())
     last = access(YOU, write=True, atomic=True)
@@ -213,9 +213,9 @@ def test_a_later_read_takes_the_place_of_an_older_one_of_its_component_and_kind_
     late, asynchronous = access(ME, 2), access(ME, 3, asynchronous=True)
     for read in (access(ME, 1), late, asynchronous):
         shadow.read(whole, read, always)
-    asked = []
-    shadow.write(whole, access(YOU, write=True), lambda previous, _: bool(asked.append(previous)) or True)
-    assert asked == [late, asynchronous]
+    calls = []
+    shadow.write(whole, access(YOU, write=True), lambda previous, _: bool(calls.append(previous)) or True)
+    assert calls == [late, asynchronous]
 
 
 def test_after_a_conflict_the_accesses_are_noted_all_the_same() -> None:

@@ -32,7 +32,7 @@ def signalled(signals: Signals, component: Component, epoch: int, amount: int = 
 
 def copied(signals: Signals, amount: int = 1) -> Access:
     """A copy that starts, and its access."""
-    access = Access(COPIES, PENDING, None, "somebody", write=True, asynchronous=True)
+    access = Access(COPIES, PENDING, None, "a thread", write=True, asynchronous=True)
     signals.add_copy(amount, (clock(), clock()), COPIES, [access])
     return access
 
@@ -75,7 +75,7 @@ def test_of_two_signals_of_one_thread_the_first_is_heard() -> None:
     assert not known.covers(ONE, 2)
 
 
-def test_a_signal_that_comes_behind_another_needs_it() -> None:
+def test_a_signal_that_comes_after_another_needs_it() -> None:
     signals = Signals()
     signalled(signals, ONE, 1)
     signalled(signals, TWO, 1, one=1)

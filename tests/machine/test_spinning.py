@@ -64,7 +64,7 @@ def test_a_flag_between_blocks_is_seen(policy: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", schedules(4, 0), ids=lambda policy: policy.name)
-def test_a_flag_that_nobody_raises_is_a_deadlock(policy: Any) -> None:
+def test_a_flag_that_is_never_raised_is_a_deadlock(policy: Any) -> None:
     (finding,) = pl.check(flagged(3, raises=False), schedule=policy.name).findings
     assert finding.code == "deadlock"
     assert {each.did for each in finding.participants} == {"polls repeatedly"}

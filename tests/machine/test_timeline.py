@@ -59,7 +59,7 @@ class TestMeasures:
         copies = [span(PATH, 0, 40, "copy"), span(PATH, 20, 60, "copy"), span(PATH, 80, 100, "copy")]
         assert Timeline(copies).busy(PATH) == 0.8
 
-    def test_overlap_is_the_time_in_which_both_kinds_are_under_way(self) -> None:
+    def test_overlap_is_the_time_in_which_both_kinds_are_in_flight(self) -> None:
         timeline = Timeline(
             [
                 span(PATH, 0, 40, "copy"),
@@ -239,7 +239,7 @@ class TestPicture:
         assert {"</svg>", "a < b", '<b> & "c" \ufffd'} <= set(texts(root))
 
     def test_a_name_that_does_not_fit_is_cut_and_one_that_cannot_is_left_out(self, tmp_path: Path) -> None:
-        long = "a name of a step that nobody could fit into it"
+        long = "a name of a step that does not fit into it"
         steps = [span(WORKER, 0, 10, name=long), span(WORKER, 10, 11, name=long), span(WORKER, 11, 100, "sync")]
         words = texts(svg_of(Timeline(steps), tmp_path))
         assert [word for word in words if word.startswith("a name")] == ["a name of a ste…"]
@@ -351,7 +351,7 @@ class TestText:
             "20 columns = 100 ns; modelled time, not measured",
         ]
 
-    def test_no_row_is_wider_than_asked(self) -> None:
+    def test_no_row_is_wider_than_requested(self) -> None:
         assert max(map(len, warp_specialised(blocks=2).text(90).splitlines()[:-2])) <= 90
 
     def test_many_lanes_are_cut(self) -> None:

@@ -42,7 +42,7 @@ def test_another_process_takes_work(two: Workers) -> None:
     assert len({each.result() for each in work} - {os.getpid()}) == 1
 
 
-def test_who_waits_takes_work_that_nobody_has_begun(stuck: Workers) -> None:
+def test_who_waits_takes_work_that_has_not_begun(stuck: Workers) -> None:
     assert [each.result() for each in [stuck.submit(os.getpid) for _ in range(3)]] == [os.getpid()] * 3
 
 

@@ -55,7 +55,7 @@ class Run:
 
     @property
     def order(self) -> Any:
-        """What tells runs apart that are not the same: two with the same order are one, up to what nobody can see."""
+        """The identity of a run: two with the same order are one, up to what is not observable."""
         return tuple((name, tuple(_sets(self.touched[name]))) for name in sorted(self.touched))
 
     def _start(self, group: Group, threads: Threads) -> None:

@@ -146,7 +146,7 @@ def sums_only(parts: Any) -> Any:
     return pl.kernel(sums, pl.ShapeDtypeStruct((chunks, tokens, n), F32), mesh=page().SUMS)(parts)
 
 
-def test_sums_beside_products_take_less_model_time_than_behind_them() -> None:
+def test_sums_beside_products_take_less_model_time_than_after_them() -> None:
     arguments = page().tile_groups, page().tokens, page().experts
     parts = products_only(*arguments)
     both = timeline(page().combined_experts, *arguments)

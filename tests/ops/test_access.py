@@ -175,7 +175,7 @@ def written_by_model(array: Any, numbers: Any, step: Any, chosen: Any) -> tuple[
 
 
 def own_layouts(array: Any) -> list[Any]:
-    """The same array in memory of its own, and as a view whose elements do not lie one behind the other."""
+    """The same array in memory of its own, and as a view whose elements do not lie one after the other."""
     wide = np.zeros((*array.shape, 2), array.dtype)
     wide[..., 0] = array
     return [array.copy(), wide[..., 0]]
@@ -296,7 +296,7 @@ def test_additions_to_the_halves_of_an_element_that_was_gathered_twice_add_up() 
     np.testing.assert_array_equal(array, [*[0x0001_0001] * 5, 0x0005_0005, 0x0001_0001])
 
 
-def test_a_selection_of_nothing_behind_a_change_of_width_writes_nothing() -> None:
+def test_a_selection_of_nothing_after_a_change_of_width_writes_nothing() -> None:
     stack = Index((Operand(0),)), Index((SliceEntry(0, 0), SliceEntry(0, 1))), Bitcast(np.dtype(np.uint8))
     array = np.ones(7, np.uint32)
     access.write(array, stack, [TWICE], np.uint8(0))

@@ -118,7 +118,7 @@ def test_a_bitcast_of_another_width_is_read_and_written_back(old: Any, new: Any)
     np.testing.assert_array_equal(changed, whole.view(old).reshape(3, -1).T)
 
 
-def test_a_bitcast_of_another_width_behind_a_gather_is_written_back() -> None:
+def test_a_bitcast_of_another_width_after_a_gather_is_written_back() -> None:
     x = np.arange(6, dtype=np.int32).reshape(3, 2)
     transforms = (
         Index((Operand(0), SliceEntry(0, 2))),

@@ -10,7 +10,7 @@ from palladio.passes import Pass, run_passes
 
 
 def after(text: str, *passes: Pass) -> str:
-    """The text of a program behind some passes."""
+    """The text of a program after some passes."""
     return print_program(run_passes(parse(dedent(text)), passes, verify_each=True))
 
 

@@ -1,4 +1,4 @@
-"""What nobody uses goes, and what somebody can see stays."""
+"""Unused values go, and observable effects stay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_chain_that_feeds_nothing_goes() -> None:
     )
 
 
-def test_a_load_that_nobody_uses_goes_and_stores_to_inputs_stay() -> None:
+def test_an_unused_load_goes_and_stores_to_inputs_stay() -> None:
     check(
         remove_dead_code,
         """
@@ -63,7 +63,7 @@ def test_printing_and_checking_stay() -> None:
     )
 
 
-def test_branches_lose_outputs_and_inputs_that_nobody_uses() -> None:
+def test_branches_lose_unused_outputs_and_inputs() -> None:
     check(
         remove_dead_code,
         """

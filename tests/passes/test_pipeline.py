@@ -61,7 +61,7 @@ def test_ten_equations_around_the_bad_one_are_shown() -> None:
     assert shown[0].startswith("    a5") and shown[-1].startswith("    a15")
 
 
-def test_between_passes_verification_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_between_passes_verification_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PALLADIO_VERIFY", raising=False)
     run_passes(parse(PROGRAM), [break_order, repair])
     with pytest.raises(InternalError, match="after break_order"):

@@ -74,7 +74,7 @@ def sums(x: Any, spec: Any, grid: Any, count: int, *more: Any, slots: int = 2) -
 X = np.random.default_rng(1).integers(-9, 9, (12, 8)).astype(np.float32)
 
 
-def test_a_bounded_slice_reads_zeros_behind_its_end() -> None:
+def test_a_bounded_slice_reads_zeros_after_its_end() -> None:
     starts, sizes = np.array([0, 5, 10], np.int32), np.array([3, 1, 2], np.int32)
 
     def spec(starts_ref: Any, sizes_ref: Any) -> Any:

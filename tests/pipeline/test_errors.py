@@ -1,4 +1,4 @@
-"""What users read when a pipeline is asked for in a wrong way, family by family, as golden files."""
+"""What users read when a pipeline is requested in a wrong way, family by family, as golden files."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def nothing(*_: Any) -> None:
 
 
 def gpu(body: Any = nothing, refs: Any = None, **options: Any) -> Callable[[], Any]:
-    """A pipeline of one thread that is asked for so."""
+    """A pipeline of one thread with these arguments."""
     given = {"grid": (2,), "in_specs": [SPEC], "max_concurrent_steps": 2, **options}
     return in_kernel(lambda x, o: plgpu.emit_pipeline(body, **given)(*(refs(x, o) if refs else (x,))))
 
 
 def special(body: Any = nothing, refs: Any = None, allocations: Any = None, **options: Any) -> Callable[[], Any]:
-    """A warp-specialised pipeline that is asked for so."""
+    """A warp-specialised pipeline with these arguments."""
     given = {"grid": (2,), "in_specs": [SPEC], "wg_axis": "wg", "num_compute_wgs": 1, **options}
     mesh = {"num_threads": 2, "thread_name": "wg"}
 
@@ -63,7 +63,7 @@ def special(body: Any = nothing, refs: Any = None, allocations: Any = None, **op
 
 
 def tpu(body: Any = nothing, **options: Any) -> Callable[[], Any]:
-    """A pipeline of a core that is asked for so."""
+    """A pipeline of a core with these arguments."""
     given = {"grid": (2,), "in_specs": [pl.BlockSpec((4, 4), lambda k: (k, 0))], **options}
 
     def kernel(x: Any, o: Any) -> None:

@@ -150,7 +150,7 @@ def test_cores_of_the_enclosing_grid_share_a_parallel_axis() -> None:
     np.testing.assert_array_equal(run(x), x * 2)
 
 
-def test_scratches_come_behind_the_blocks() -> None:
+def test_scratches_come_after_the_blocks() -> None:
     def kernel(x_hbm: Any, o_hbm: Any, total: Any) -> None:
         total[...] = jnp.zeros((4,), np.float32)
 

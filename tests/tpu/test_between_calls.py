@@ -54,7 +54,7 @@ def test_a_semaphore_between_calls_is_its_count() -> None:
 
 
 @EXECUTORS
-def test_a_loop_carries_a_copy_that_is_under_way(executor: str) -> None:
+def test_a_loop_carries_a_copy_that_is_in_flight(executor: str) -> None:
     @pl.jit
     def chain(x: Any) -> Any:
         return finished(*lax.fori_loop(0, 3, lambda _, state: started(finished(*state) + 1), started(x)))

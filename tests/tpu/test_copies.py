@@ -101,7 +101,7 @@ def rows_of(kernel: Any, **options: Any) -> Any:
     )
 
 
-def test_copies_are_under_way_over_the_steps_of_a_grid() -> None:
+def test_copies_are_in_flight_over_the_steps_of_a_grid() -> None:
     assert np.array_equal(rows_of(double_buffered)(X), 2 * X)
     assert pl.check(rows_of(double_buffered), X).ok
 

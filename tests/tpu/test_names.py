@@ -30,6 +30,6 @@ def test_a_refused_name_says_what_to_use_instead() -> None:
         pltpu.matmul_pop()
 
 
-def test_a_name_that_nobody_knows_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"palladio\.tpu has no 'tensor'"):
         assert pltpu.tensor

@@ -72,7 +72,7 @@ def changes(soak: Soak) -> None:
                 with soak.faults(name):
                     call(indices, x, out=memory[MARGIN:-MARGIN])
                     soak.check(f"before {name}", memory[:MARGIN], margin)
-                    soak.check(f"behind {name}", memory[-MARGIN:], margin)
+                    soak.check(f"after {name}", memory[-MARGIN:], margin)
     finally:
         ended.set()
         thread.join()

@@ -292,7 +292,7 @@ class Emitter:
         if condition is None:
             yield
             return
-        inside, after = self.fresh("then"), self.fresh("behind")
+        inside, after = self.fresh("then"), self.fresh("after")
         self.branch(condition, inside, after)
         self.label(inside)
         yield

@@ -235,15 +235,15 @@ def _copy(
 def _either(scope: Scope, condition: V | None, inside: Callable[[], None], outside: Callable[[], None]) -> None:
     """Emit a branch: `inside` if a condition holds, else `outside`."""
     e = scope.e
-    inner, outer, behind = e.fresh("inside"), e.fresh("outside"), e.fresh("behind")
+    inner, outer, after = e.fresh("inside"), e.fresh("outside"), e.fresh("after")
     e.branch(condition or TRUE, inner, outer)
     e.label(inner)
     inside()
-    e.jump(behind)
+    e.jump(after)
     e.label(outer)
     outside()
-    e.jump(behind)
-    e.label(behind)
+    e.jump(after)
+    e.label(after)
 
 
 def _outside(fill: str) -> Outside | None:

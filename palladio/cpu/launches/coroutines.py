@@ -183,9 +183,9 @@ class ThreadCoroutine(ThreadFunction):
         }
         e.line("%id = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)")
         e.line("%size = call i64 @llvm.coro.size.i64()")
-        e.line("%asks = icmp eq ptr %frame, null")
-        e.branch(V("%asks", I1), "asked", "begin")
-        e.label("asked")
+        e.line("%is_query = icmp eq ptr %frame, null")
+        e.branch(V("%is_query", I1), "query", "begin")
+        e.label("query")
         e.store(V("%size", I64), self.word(Header.FRAME), WORD)
         e.line("ret ptr null")
         e.label("begin")

@@ -40,9 +40,9 @@ class CompiledLaunch:
         self.code = MachineCode(lowered.text, KERNEL)
         self.call = self.code.call
         self.lowered = lowered
-        asked = np.zeros(Header.WORDS, np.int64)
-        self.call(None, None, asked.ctypes.data, -1, 0)
-        self.frame = int(asked[Header.FRAME])
+        header = np.zeros(Header.WORDS, np.int64)
+        self.call(None, None, header.ctypes.data, -1, 0)
+        self.frame = int(header[Header.FRAME])
         self.cluster = lowered.fixed + self.frame * lowered.frames
         self.brief = False
 

@@ -244,23 +244,23 @@ class _Scheduler:
         return e.binary("and", left, e.compare("icmp slt", running, slots))
 
     def start_all(self, e: Emitter, header: V) -> None:
-        again, body, behind = e.fresh("again"), e.fresh("body"), e.fresh("behind")
+        again, body, after = e.fresh("again"), e.fresh("body"), e.fresh("after")
         e.jump(again)
         e.label(again)
-        e.branch(self.more(e, header), body, behind)
+        e.branch(self.more(e, header), body, after)
         e.label(body)
         e.line(f"call void @start(ptr %arrays, ptr %sizes, {header})")
         e.jump(again)
-        e.label(behind)
+        e.label(after)
 
     def without_progress(self, e: Emitter, header: V) -> None:
         """No thread has made progress: the next cluster starts; or all have ended, poll, or wait for each other."""
         more, none = self.more(e, header), e.fresh("none")
-        start, behind = e.fresh("start"), e.fresh("behind")
+        start, after = e.fresh("start"), e.fresh("after")
         e.branch(more, start, none)
         e.label(start)
         e.line(f"call void @start(ptr %arrays, ptr %sizes, {header})")
-        e.jump(behind)
+        e.jump(after)
         e.label(none)
         running = e.load(I64, word(e, header, Header.RUNNING), WORD)
         with e.when(e.compare("icmp eq", running, i64(0))):
@@ -270,8 +270,8 @@ class _Scheduler:
         quiet = e.compare("icmp eq", spins, i64(0))
         with e.when(e.binary("or", quiet, e.compare("icmp sgt", idle, i64(IDLE)))):
             answer(e, Status.DEADLOCKED)
-        e.jump(behind)
-        e.label(behind)
+        e.jump(after)
+        e.label(after)
 
     def text(self) -> str:
         begins = [self.begin(number, member) for number, member in enumerate(self.members)]

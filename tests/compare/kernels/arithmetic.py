@@ -299,7 +299,7 @@ LATTICE = ["bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float
 
 
 def case_promotion_of_every_pair_of_dtypes(rng):
-    """All but those that meet in int64, which JAX has to be asked for."""
+    """All but those that meet in int64, which JAX has to be configured for."""
     arrays = [np.ones((2, 2), ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in LATTICE]
     pairs = [
         (a, b)

@@ -305,7 +305,7 @@ def case_smem_scalars_and_vmem_scratch(rng):
 
 
 def case_uninitialised_scratch(rng):
-    """What nobody wrote is NaN or the least integer."""
+    """Unwritten elements are NaN or the least integer."""
 
     def kernel(f_ref, i_ref, u_ref, p_ref, h_ref, *scratch):
         for out_ref, scratch_ref in zip((f_ref, i_ref, u_ref, p_ref, h_ref), scratch):

@@ -7,7 +7,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-def case_index_maps_that_ask_for_the_size_of_the_grid(rng):
+def case_index_maps_that_read_the_size_of_the_grid(rng):
     def kernel(x_ref, o_ref):
         o_ref[...] = x_ref[...] + pl.num_programs(0)
 

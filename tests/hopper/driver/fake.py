@@ -153,10 +153,10 @@ class FakeDriver:
         try:
             start = ctypes.string_at(code, size)
             loaded = [each.lowered for each in self.kernels if each.code.startswith(start)]
-            asked = name.decode(), cluster, threads, shared
+            launched = name.decode(), cluster, threads, shared
             kinds = [(each.name, each.cluster, each.threads, each.shared_bytes) for each in loaded]
-            assert asked in kinds, f"launched as {asked}, and loaded as {kinds}"
-            lowered = loaded[kinds.index(asked)]
+            assert launched in kinds, f"launched as {launched}, and loaded as {kinds}"
+            lowered = loaded[kinds.index(launched)]
             self._run(lowered, grid, [ctypes.string_at(parameters[n], sizes[n]) for n in range(count)])
         except (TwinError, AssertionError) as error:
             self.failures.append(f"{type(error).__name__}: {error}")

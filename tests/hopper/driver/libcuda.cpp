@@ -254,7 +254,7 @@ API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUde
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: *value = 1980000; break;
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: *value = 2619000; break;
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: *value = 1; break;
-    default: return refuse(CUDA_ERROR_INVALID_VALUE, __func__, "an attribute that nobody was expected to ask for");
+    default: return refuse(CUDA_ERROR_INVALID_VALUE, __func__, "an attribute that no test expects");
   }
   return CUDA_SUCCESS;
 }
@@ -340,7 +340,7 @@ API CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_optio
   memcpy(&table, bytes + 40, 8);
   memcpy(&sections, bytes + 60, 2);
   auto* made = new Library;
-  made->code.assign(bytes, table + 64 * sections);  // NVRTC's section headers come last, or program headers behind them
+  made->code.assign(bytes, table + 64 * sections);  // NVRTC's section headers come last, or program headers after them
   read_kernels(*made);
   state.libraries.insert(made);
   *library = reinterpret_cast<CUlibrary>(made);
@@ -400,7 +400,7 @@ API CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CU
   Kernel* found = kernel_of(kernel);
   REQUIRE(found, CUDA_ERROR_INVALID_HANDLE, "not a kernel");
   REQUIRE(0 <= device && device < state.devices, CUDA_ERROR_INVALID_DEVICE, "not a device");
-  VALUE(attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "an attribute that nobody was expected to ask for");
+  VALUE(attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "an attribute that no test expects");
   *value = static_cast<int>(found->most_threads);
   return CUDA_SUCCESS;
 }
@@ -799,7 +799,7 @@ API CUresult cuGetExportTable(const void** table, const CUuuid* name) {
   return CUDA_ERROR_NOT_FOUND;
 }
 
-// What tests ask of it.
+// Counters and switches for tests.
 
 // The next launches return once there are this many of them.
 API void fake_meet(int expected) {

@@ -1,7 +1,7 @@
 """Arrays of PyTorch and CuPy that claim to be on a card, in memory that the imitated driver takes for its own.
 
 Neither library has a card here: a tensor is a real one of PyTorch, whose subclass says that it is on `cuda:0`; CuPy and
-JAX are modules of the few names that are asked of them.
+JAX are modules of the few names that are used of them.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_a_stored_kernel_is_neither_traced_nor_compiled(
 
 
 @pytest.mark.parametrize("change", ["sources", "card", "damage"])
-def test_it_is_made_again_where_something_else_is_asked_for(
+def test_it_is_made_again_where_something_else_is_requested(
     folder: Path, card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     product(cuda, **OPTIONS)

@@ -513,7 +513,7 @@ GROUPS = kernel(
 
 
 @pytest.mark.parametrize("left", range(5))
-def test_a_wait_leaves_at_most_so_many_groups_in_flight(left: int) -> None:
+def test_a_wait_leaves_at_most_that_many_groups_in_flight(left: int) -> None:
     waiting = changed(GROUPS, "// wait", f"pal::bulk_wait<{left}>();")
     y, seen = outputs(waiting, schedule=LATE)
     np.testing.assert_array_equal(seen, [0] * (4 - left) + [-1] * left)  # none completes before it must

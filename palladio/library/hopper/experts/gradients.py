@@ -129,18 +129,18 @@ class LayerCall:
         """
         shapes = self.shapes
         require_gradient(grad, (shapes.tokens, shapes.h), shapes.dtype)
-        asked = tuple(want and each is not None for want, each in zip(wanted, self.given, strict=True))
+        requested = tuple(want and each is not None for want, each in zip(wanted, self.given, strict=True))
         tokens = self.given[0]
-        if shapes.is_empty or not any(asked):
-            given = zip(self.given, asked, strict=True)
+        if shapes.is_empty or not any(requested):
+            given = zip(self.given, requested, strict=True)
             return ExpertGradients(*(zeros(tuple(x.shape), dtype_of(x), tokens) if want else None for x, want in given))
         inputs = inputs.reshape((shapes.tokens * shapes.each, self.columns))
         found = self._run(
-            ("moe_mlp_gradients", asked), functools.partial(_gradients, asked), (inputs, grad, *self.arrays)
+            ("moe_mlp_gradients", requested), functools.partial(_gradients, requested), (inputs, grad, *self.arrays)
         )
         results = iter(found)
-        of: list[Any] = [next(results) if want else None for want in asked]
-        if asked[1]:
+        of: list[Any] = [next(results) if want else None for want in requested]
+        if requested[1]:
             of[1] = of[1].reshape((shapes.tokens, shapes.each))
         return ExpertGradients(*of)
 
@@ -175,7 +175,9 @@ def _forward(shapes: ExpertShapes, activation: str, transposed: bool, interpret:
     return run
 
 
-def _gradients(asked: Sequence[bool], shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any) -> Any:
+def _gradients(
+    requested: Sequence[bool], shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any
+) -> Any:
     """The requested gradients, a function of the inputs, the gradient of the result, and `LayerCall.arrays`."""
     count, dtype = shapes.tokens * shapes.each, shapes.dtype
     routed = route(count, shapes.each, shapes.experts, interpret)
@@ -222,7 +224,7 @@ def _gradients(asked: Sequence[bool], shapes: ExpertShapes, activation: str, tra
             of_up_bias,
             of_down_bias,
         ]
-        return tuple(make() for make, each in zip(makers, asked, strict=True) if each)
+        return tuple(make() for make, each in zip(makers, requested, strict=True) if each)
 
     return run
 

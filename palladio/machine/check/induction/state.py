@@ -171,7 +171,7 @@ class Watched:
 
 
 class _Known:
-    """The events that clocks may be asked about, each with a number in the order in which a state names them."""
+    """The events that clocks may be compared with, each with a number in the order in which a state names them."""
 
     def __init__(self) -> None:
         self.events: dict[tuple[Component, int], int] = {}
