@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, window_of
-from palladio.cpu.analysis.work import work_estimate
+from palladio.cpu.analysis.work import transcendentals, work_estimate
 from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, number_array
 from palladio.cpu.emit.llvm_types import I64, PTR
@@ -87,9 +87,6 @@ def rows_are_checked(block: BlockMap, view: BlockView) -> bool:
 STREAMED_PART = 4
 """The divisor of `streamed_bytes` for the size of the smallest output that is written past the caches, in a call whose
 arrays together reach `streamed_bytes`."""
-
-LONG = frozenset({Work.REDUCTION, Work.TRANSCENDENTAL})
-"""Work that makes a separate pass through a block, or computes for longer than the latency of memory."""
 
 
 class _GridFunction:
@@ -260,11 +257,13 @@ class _GridFunction:
     def ahead(self, ids: Sequence[Int], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
         """The byte distance from the blocks of a step to those of the next one, if they move on and the step is small.
 
-        Products prefetch their operands themselves, and a kernel that computes little keeps memory busy anyway.
+        Products prefetch their operands themselves, and a kernel that computes little keeps memory busy anyway: there
+        prefetches only delay its own loads and stores.
         """
         moving = [axis for axis, size in enumerate(self.grid.sizes) if size != 1]
-        work = {eqn.op.work for eqn in walk(self.kernel)}
-        if not moving or Work.PRODUCT in work or not work & LONG:
+        if not moving or any(eqn.op.work is Work.PRODUCT for eqn in walk(self.kernel)):
+            return {}
+        if transcendentals(self.kernel) < max((math.prod(block.block_shape) for block in self.blocks), default=0):
             return {}
         e, axis = self.e, max(moving, key=lambda axis: (axis in self.schedule.steps, axis))
         found = {}

@@ -339,7 +339,7 @@ class Op:
         dtypes: the dtypes of its arrays, in words.
         elementwise: whether each element of the result depends on the elements of the operands at its index alone.
         commutative: whether its two inputs may be exchanged.
-        keeps_nonnegative: whether integer outputs are at least 0 wherever all inputs are.
+        nonnegative_if: `all` if integer outputs are at least 0 where all inputs are, `any` if one suffices.
         injective: whether different values of one operand give different results where the others stay the same.
         atomic: whether each element that it reads and writes is changed in one step as other threads see it.
         joins: of a reduction or a scan, the operation that joins two elements.
@@ -359,7 +359,7 @@ class Op:
     dtypes: str = "any"
     elementwise: bool = False
     commutative: bool = False
-    keeps_nonnegative: bool = False
+    nonnegative_if: Callable[[Iterable[bool]], bool] | None = None
     injective: bool = False
     atomic: bool = False
     joins: Op | None = None

@@ -77,7 +77,7 @@ class Trace:
         eqn = form(op, [self.atom(value) for value in inputs], params, capture(3))
         self.eqns.append(eqn)
         outputs = [self.wrap(self, var) for var in eqn.outputs]
-        if op.keeps_nonnegative and all(map(convert.is_nonnegative, inputs)):
+        if op.nonnegative_if is not None and op.nonnegative_if(map(convert.is_nonnegative, inputs)):
             convert.mark_nonnegative(*outputs)
         return outputs
 

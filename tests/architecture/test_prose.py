@@ -16,7 +16,9 @@ IS_NO = re.compile(
 )
 
 
-FOREIGN = re.compile(r"\b(?:nobody|somebody|so many|under way|threads? of the system|can(?:not)? go on)\b", re.IGNORECASE)
+FOREIGN = re.compile(
+    r"\b(?:nobody|somebody|so many|under way|threads? of the system|can(?:not)? go on)\b", re.IGNORECASE
+)
 """Unused, the caller, as many as, in flight, a worker, runnable or blocked."""
 
 LEFT = 5

@@ -54,6 +54,11 @@ def normalised(x: Any, out: Any) -> None:
     out[...] = powers * (1 / jnp.sum(powers, axis=-1, keepdims=True))
 
 
+def scaled(x: Any, out: Any) -> None:
+    """One root for each row: little work for each element."""
+    out[...] = x[...] / jnp.sqrt(jnp.sum(x[...] * x[...], axis=-1, keepdims=True))
+
+
 def test_an_array_that_begins_inside_an_element_is_written_too() -> None:
     memory = np.zeros(ROWS * 256 * 4 + 1, np.uint8)
     out = memory[1:].view(np.float32).reshape(ROWS, 256)
@@ -173,6 +178,7 @@ def test_the_last_pass_over_a_block_fetches_the_next_one():
 def test_a_kernel_of_one_task_or_of_large_blocks_or_that_computes_little_fetches_nothing():
     x = numbers(256)
     assert "llvm.prefetch" not in text(called(doubled, x), x)
+    assert "llvm.prefetch" not in text(called(scaled, x), x)
     assert "llvm.prefetch" not in text(called(normalised, x, ROWS), x)
     with host.compiling_for(replace(host.current(), fetched_bytes=2 * 256 * 4 - 1)):
         assert "llvm.prefetch" not in text(called(normalised, x, 2), x)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 
 from palladio.cpu.emit.emitter import Emitter, V, i64
 from palladio.cpu.emit.llvm_types import I32, I64
-from palladio.ir.core import Eqn, Literal, Program, subprograms
+from palladio.ir.core import Eqn, Literal, Program, Work, subprograms
 from palladio.ops.arrays.dot import dot_accumulate, dot_general, factors
 from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.arrays.zeros import zero_outside
@@ -36,15 +37,33 @@ def work_estimate(program: Program) -> int:
     return sum(map(_estimate_of, program.eqns))
 
 
-def _estimate_of(eqn: Eqn) -> int:
-    inner = sum(map(work_estimate, subprograms(eqn)))
+def transcendentals(program: Program) -> int:
+    """An estimate of the transcendental functions that a program evaluates, one for each element."""
+    own = (eqn for eqn in program.eqns if eqn.op.work is Work.TRANSCENDENTAL)
+    return sum(_inside(eqn, transcendentals) for eqn in program.eqns) + sum(map(_size, own))
+
+
+def _inside(eqn: Eqn, estimate: Callable[[Program], int]) -> int:
+    """An estimate for the sub-programs of an equation, by how often they run."""
+    steps = 1
     if eqn.op is loop:
-        return inner * max(1, steps_of(eqn.inputs, eqn.step) or 1)
-    if eqn.op is grid_call:
-        return inner * math.prod(size or 1 for size in eqn.grid.sizes)
+        steps = max(1, steps_of(eqn.inputs, eqn.step) or 1)
+    elif eqn.op is grid_call:
+        steps = math.prod(size or 1 for size in eqn.grid.sizes)
+    return steps * sum(map(estimate, subprograms(eqn)))
+
+
+def _size(eqn: Eqn) -> int:
+    return sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType))
+
+
+def _estimate_of(eqn: Eqn) -> int:
+    inner = _inside(eqn, work_estimate)
+    if eqn.op in (loop, grid_call):
+        return inner
     if eqn.op in (keep, tee, zero_outside):
         return 0
-    size = sum(var.type.size for var in eqn.outputs if isinstance(var.type, ArrayType))
+    size = _size(eqn)
     if eqn.op in (dot_general, dot_accumulate):
         depth = math.prod(eqn.lhs.type.shape[axis] for axis in eqn.contracting[0])
         return len(factors(eqn)) * size * (1 + depth // PRODUCTS) + (size if eqn.op is dot_accumulate else 0)

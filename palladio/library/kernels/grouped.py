@@ -243,9 +243,12 @@ def _tgmm_call(problem: Problem, by_rows: bool, steps: Array) -> Any:
 
     tile_of = functools.partial(_tile_of, tiles_m)
 
-    def product(step: Any, offsets: Any, group_ids: Any, m_tile_ids: Any, lhs: Any, rhs: Any) -> Array:
-        group, first = group_ids[step], tile_of(step, m_tile_ids) * tm
-        low, high = offsets[group], offsets[group + 1]
+    def rows_of(step: Any, offsets: Any, group_ids: Any) -> tuple[Any, Any, Any]:
+        group = jnp.clip(group_ids[step], 0, offsets.shape[0] - 2)
+        return group, offsets[group], offsets[group + 1]
+
+    def product(step: Any, low: Any, high: Any, m_tile_ids: Any, lhs: Any, rhs: Any) -> Array:
+        first = tile_of(step, m_tile_ids) * tm
         # Mask both sides: rows of other groups may hold NaN or infinity, and zero times those is NaN. A shared
         # mask would be stored for all rows of the tile in each step, so each side computes its own.
         row, line = (first + jnp.expand_dims(jnp.arange(tm), 1 - each) for each in (axis, 0))
@@ -258,25 +261,27 @@ def _tgmm_call(problem: Problem, by_rows: bool, steps: Array) -> Any:
         offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
     ) -> None:
         *before, out = rest
-        found = product(pl.program_id(2), offsets, group_ids, m_tile_ids, lhs, rhs)
+        step = pl.program_id(2)
+        _, low, high = rows_of(step, offsets, group_ids)
+        found = product(step, low, high, m_tile_ids, lhs, rhs)
         out[...] = (found + before[0][...].astype(found.dtype) if problem.existing else found).astype(out.dtype)
 
     def in_parts(
         offsets: Any, group_ids: Any, m_tile_ids: Any, first_and_steps: Any, lhs: Any, rhs: Any, *rest: Any
     ) -> None:
         *before, out, total = rest
-        step, last = pl.program_id(2), first_and_steps[1] - 1
-        group = group_ids[step]
+        step, following = pl.program_id(2), pl.program_id(2) + 1
+        group, low, high = rows_of(step, offsets, group_ids)
         starts = (step == 0) | (group != group_ids[jnp.maximum(step - 1, 0)])
-        ends = (step == last) | (group != group_ids[jnp.minimum(step + 1, last)])
+        ends = (following == first_and_steps[1]) | (group != group_ids[jnp.minimum(following, group_ids.shape[0] - 1)])
 
         @pl.when(starts)
         def start() -> None:
             total[...] = jnp.zeros_like(total)
 
-        @pl.when(offsets[group] < offsets[group + 1])
+        @pl.when(low < high)
         def multiply() -> None:
-            total[...] += product(step, offsets, group_ids, m_tile_ids, lhs, rhs)
+            total[...] += product(step, low, high, m_tile_ids, lhs, rhs)
 
         @pl.when(ends)
         def finish() -> None:

@@ -46,16 +46,16 @@ def _power(x: Any, y: Any) -> Any:
     return np.where(y < 0, of_one, np.power(x, np.maximum(y, zero)))
 
 
-add = elementwise("add", "x + y", np.add, 2, is_number, commutative=True, injective=True, keeps_nonnegative=True)
+add = elementwise("add", "x + y", np.add, 2, is_number, commutative=True, injective=True, nonnegative_if=all)
 sub = elementwise("sub", "x - y", np.subtract, 2, is_number, injective=True)
-mul = elementwise("mul", "x * y", np.multiply, 2, is_number, commutative=True, injective=True, keeps_nonnegative=True)
+mul = elementwise("mul", "x * y", np.multiply, 2, is_number, commutative=True, injective=True, nonnegative_if=all)
 div = elementwise(
     "div",
     "x / y. Integers round towards zero; x / 0 has all bits set, and the least integer by -1 is itself.",
     _divide,
     2,
     is_number,
-    keeps_nonnegative=True,
+    nonnegative_if=all,
 )
 rem = elementwise(
     "rem",
@@ -63,7 +63,7 @@ rem = elementwise(
     _remainder,
     2,
     is_number,
-    keeps_nonnegative=True,
+    nonnegative_if=all,
 )
 pow = elementwise(
     "pow",
@@ -80,7 +80,7 @@ max = elementwise(
     2,
     anything,
     commutative=True,
-    keeps_nonnegative=True,
+    nonnegative_if=any,
 )
 min = elementwise(
     "min",
@@ -89,7 +89,7 @@ min = elementwise(
     2,
     anything,
     commutative=True,
-    keeps_nonnegative=True,
+    nonnegative_if=all,
 )
 clamp = elementwise(
     "clamp",

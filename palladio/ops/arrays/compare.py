@@ -47,7 +47,7 @@ select = Op(
     "`on_true` where the bool predicate, the first input, is true, `on_false` elsewhere; all of one shape, or scalars.",
     _select_type,
     _select_eval,
-    keeps_nonnegative=True,
+    nonnegative_if=all,
     work=Work.NONE,
     elementwise=True,
 )

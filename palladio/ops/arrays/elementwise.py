@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -108,7 +108,7 @@ def elementwise(
     commutative: bool = False,
     injective: bool = False,
     bitwise: bool = False,
-    keeps_nonnegative: bool = False,
+    nonnegative_if: Callable[[Iterable[bool]], bool] | None = None,
 ) -> Op:
     """An operation on arrays of one shape and dtype that gives that shape, with dtype `result` or the same one.
 
@@ -116,7 +116,7 @@ def elementwise(
         function: on NumPy arrays of the dtype, or of float32 for the floats narrower than that.
         operands: their names; x, and y for a second one, if none are given.
         bitwise: `function` needs the narrow floats as they are, since its result depends on their bits.
-        keeps_nonnegative: as in `Op`.
+        nonnegative_if: as in `Op`.
     """
     as_given, rounded = bitwise or result is not None, in_float32(function)
 
@@ -146,5 +146,5 @@ def elementwise(
         elementwise=True,
         commutative=commutative,
         injective=injective,
-        keeps_nonnegative=keeps_nonnegative,
+        nonnegative_if=nonnegative_if,
     )

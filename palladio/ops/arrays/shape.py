@@ -36,7 +36,7 @@ broadcast = Op(
     "An array repeated to `shape`; its axis n becomes axis `axes[n]` and is of that size, or of size 1 and repeated.",
     _broadcast_type,
     _broadcast_eval,
-    keeps_nonnegative=True,
+    nonnegative_if=all,
     work=Work.NONE,
 )
 
@@ -54,7 +54,7 @@ reshape = Op(
     "The same elements, in row-major order, in another shape.",
     _reshape_type,
     lambda array, *, shape: (np.asarray(array).reshape(shape),),
-    keeps_nonnegative=True,
+    nonnegative_if=all,
     work=Work.NONE,
 )
 
@@ -185,5 +185,5 @@ iota = Op(
     _iota_type,
     _iota_eval,
     work=Work.NONE,
-    keeps_nonnegative=True,
+    nonnegative_if=all,
 )
