@@ -244,7 +244,14 @@ class WithDlpack:
         return self.array.__dlpack_device__()
 
 
-@pytest.mark.parametrize("kind", [WithArray, WithDlpack])
+class Pinned(WithDlpack):
+    """Memory of the host that is pinned for a card: `kDLCUDAHost`."""
+
+    def __dlpack_device__(self) -> Any:
+        return 3, 0
+
+
+@pytest.mark.parametrize("kind", [WithArray, WithDlpack, Pinned])
 def test_whatever_speaks_a_protocol_of_arrays(kind: Any) -> None:
     result = copied(kind(np.array(X)))
     assert type(result) is np.ndarray

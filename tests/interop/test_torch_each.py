@@ -247,6 +247,52 @@ def test_functions_of_floats_of_8_bits_have_gradients_and_tangents(name: str, dt
         torch.testing.assert_close(one.float(), other, rtol=rtol, atol=0.05)
 
 
+@each
+@pytest.mark.parametrize("dtype", FLOATS_OF_8_BITS, ids=str)
+def test_a_batch_of_floats_of_8_bits_is_each_of_its_elements(name: str, dtype: Any) -> None:
+    function, given = case(name, dtype)
+    batch = [torch.stack([tensor.float(), -tensor.float()]).to(dtype) for tensor in given]
+    expected = torch.stack([function(*one).float() for one in zip(*batch, strict=True)])
+    found = torch.func.vmap(function)(*batch)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), expected, rtol=torch.finfo(dtype).eps, atol=0.01)
+
+
+@pytest.mark.parametrize("dtype", FLOATS_OF_8_BITS, ids=str)
+def test_the_layer_in_floats_of_8_bits_has_derivatives_of_both_modes(dtype: Any) -> None:
+    # It rounds to its dtype between its products too: the bounds are of the whole, by norms.
+    narrow, given = case("moe_mlp", dtype)
+    wide, exact = case("moe_mlp", torch.float32)[0], tuple(each.float() for each in given)
+    tangents = tuple(torch.linspace(-1, 1, each.numel()).reshape(each.shape).to(dtype) for each in given)
+    found = [torch.func.jvp(narrow, given, tangents)[1]]
+    expected = [torch.func.jvp(wide, exact, tuple(each.float() for each in tangents))[1]]
+    factors = torch.linspace(-1, 1, given[0].shape[1])
+    for function, own, results in ((narrow, given, found), (wide, exact, expected)):
+        results += torch.func.grad(lambda *x, f=function: (f(*x).float() * factors).sum(), (0, 1, 2, 3))(*own)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        assert (one.float() - other).norm() < torch.finfo(dtype).eps * other.norm()
+
+
+@pytest.mark.parametrize("name", ["gmm", "tgmm", "matmul"])
+@pytest.mark.parametrize("dtype", FLOATS_OF_8_BITS, ids=str)
+def test_a_wide_product_of_floats_of_8_bits_has_gradients(name: str, dtype: Any) -> None:
+    products: dict[str, Callable[..., Any]] = {
+        "gmm": lambda sizes, x, w: gmm(x, w, sizes, torch.float32),
+        "tgmm": lambda sizes, x, y: tgmm(x.T, y, sizes, torch.float32),
+        "matmul": lambda _, x, y: matmul(x, y, preferred_element_type=torch.float32),
+    }
+    integers, *given = sized(name, 9, dtype)
+    narrow, wide = leaves(given), leaves([each.float() for each in given])
+    for own in (narrow, wide):
+        products[name](integers, *own).square().sum().backward()
+    for one, other in zip(narrow, wide, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert one.grad.dtype == dtype
+        torch.testing.assert_close(one.grad, other.grad.to(dtype))
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_take_no_integers_as_floats(name: str) -> None:
     with pytest.raises(pl.PalladioTypeError, match="floats are needed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,6 +46,17 @@ def test_an_expanded_tensor_is_read_right(name: str) -> None:
     function, (first, *others) = case(name, torch.float64)
     expanded = first[..., :1, :].expand_as(first)
     torch.testing.assert_close(function(expanded, *others), function(expanded.contiguous(), *others))
+
+
+@each
+def test_memory_of_another_allocator_is_read_right(name: str) -> None:
+    # As that of a pinned tensor, whose pages a card reads: it is of the host, and begins at a page.
+    function, given = case(name, torch.float64)
+    mapped = []
+    for tensor in given:
+        pages = torch.frombuffer(mmap.mmap(-1, 8 * tensor.numel()), dtype=torch.float64)
+        mapped.append(pages.view(tensor.shape).copy_(tensor))
+    torch.testing.assert_close(function(*mapped), function(*given))
 
 
 @each

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from palladio.interop.torch.derivatives import is_of_8_bits, widened
 from palladio.interop.torch.functions import gmm
 
 Tensor = torch.Tensor
@@ -51,8 +52,16 @@ def composed(
     interpret: Any,
     after: Activation | None = None,
 ) -> Tensor:
-    """The layer; arguments as those of `moe_mlp`."""
+    """The layer; arguments as those of `moe_mlp`.
+
+    PyTorch does not calculate with floats of 8 bits: only the operands of the products are of these, all else is in
+    float32.
+    """
     act = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+    given, narrow = tokens.dtype, is_of_8_bits(tokens)
+    if narrow:
+        tokens, expert_weights = widened(tokens), widened(expert_weights)
+        up_bias, down_bias = (None if each is None else widened(each) for each in (up_bias, down_bias))
     experts, each = up.shape[0], expert_ids.shape[1]
     numbers = expert_ids.reshape(-1)
     ids, order = torch.sort(torch.where(numbers < 0, experts, numbers), stable=True)
@@ -62,7 +71,8 @@ def composed(
     weights = torch.where(ids < experts, weights, torch.zeros_like(weights))
 
     def product(rows: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:
-        out = gmm(rows, matrices, sizes, rows.dtype, transpose_rhs=transposed, interpret=interpret)
+        operand = rows.to(given) if narrow else rows
+        out = gmm(operand, matrices, sizes, rows.dtype, transpose_rhs=transposed, interpret=interpret)
         return out if bias is None else out + bias[ids.clamp(max=experts - 1)]
 
     hidden = act(product(tokens[order // each], up, up_bias))
@@ -71,4 +81,4 @@ def composed(
         out = after(out)
     out = out * weights[:, None]
     back = torch.empty_like(order).scatter(0, order, torch.arange(order.shape[0], device=order.device))
-    return out[back].view(*expert_ids.shape, out.shape[-1]).sum(dim=1).to(tokens.dtype)
+    return out[back].view(*expert_ids.shape, out.shape[-1]).sum(dim=1).to(given)

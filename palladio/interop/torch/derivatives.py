@@ -29,6 +29,22 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
+def is_of_8_bits(tensor: torch.Tensor) -> bool:
+    """True for floats of 8 bits."""
+    return tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1
+
+
+def alike(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operands of a product; one in floats of 8 bits, which promote to no other dtype, in that of the other one.
+
+    A product of 8-bit floats may have a wider result, and so a wider gradient.
+    """
+    narrow = is_of_8_bits(x), is_of_8_bits(y)
+    if narrow[0] == narrow[1]:
+        return x, y
+    return (x.to(y.dtype), y) if narrow[0] else (x, y.to(x.dtype))
+
+
 def total(*terms: torch.Tensor | None) -> torch.Tensor | None:
     """The sum of tangents; None is zero."""
     given = [each for each in terms if each is not None]

@@ -15,7 +15,7 @@ import torch
 
 from palladio import library
 from palladio.interop.extras import executor_named
-from palladio.interop.torch.derivatives import keep, total, widened
+from palladio.interop.torch.derivatives import alike, keep, total, widened
 from palladio.interop.torch.registration import apply, operator
 from palladio.library.checks import Tile
 from palladio.library.namesakes import on_hopper
@@ -96,11 +96,13 @@ def _gmm_backward(ctx: Any, grad: Tensor) -> Any:
     grad_lhs = grad_rhs = grad_existing = None
     if ctx.needs_input_grad[0]:
         tiles = _ordered(ctx.tiling, LEFT, FORWARD, RIGHT)
-        grad_lhs = apply(gmm, grad, rhs, sizes, offset, None, lhs.dtype, tiles, not ctx.transpose_rhs, ctx.interpret)
+        back = not ctx.transpose_rhs
+        grad_lhs = apply(gmm, *alike(grad, rhs), sizes, offset, None, lhs.dtype, tiles, back, ctx.interpret)
     if ctx.needs_input_grad[1]:
-        x, y, tiles = (lhs, grad, ctx.tiling)
+        x, y = alike(lhs, grad)
+        tiles = ctx.tiling
         if ctx.transpose_rhs:
-            x, y, tiles = (grad, lhs, _ordered(ctx.tiling, LEFT, FORWARD, RIGHT))
+            x, y, tiles = (y, x, _ordered(ctx.tiling, LEFT, FORWARD, RIGHT))
         grad_rhs = apply(tgmm, x.T, y, sizes, offset, None, rhs.dtype, tiles, rhs.shape[0], ctx.interpret)
     if ctx.needs_input_grad[4]:
         grad_existing = torch.where(_in_groups(sizes, offset, rhs.shape[0], lhs.shape[0]), 0, grad)
@@ -180,9 +182,10 @@ def _tgmm_backward(ctx: Any, grad: Tensor) -> Any:
     grad_lhs = grad_rhs = None
     if ctx.needs_input_grad[0]:
         tiles = _ordered(ctx.tiling, LEFT, FORWARD, RIGHT)
-        grad_lhs = apply(gmm, rhs, grad, sizes, offset, None, lhs.dtype, tiles, True, ctx.interpret).T
+        grad_lhs = apply(gmm, *alike(rhs, grad), sizes, offset, None, lhs.dtype, tiles, True, ctx.interpret).T
     if ctx.needs_input_grad[1]:
-        grad_rhs = apply(gmm, lhs.T, grad, sizes, offset, None, rhs.dtype, ctx.tiling, False, ctx.interpret)
+        x, y = alike(lhs, grad)
+        grad_rhs = apply(gmm, x.T, y, sizes, offset, None, rhs.dtype, ctx.tiling, False, ctx.interpret)
     grad_existing = grad if ctx.needs_input_grad[4] else None
     return grad_lhs, grad_rhs, None, None, grad_existing, None, None, None, None
 
@@ -226,9 +229,11 @@ def _matmul_backward(ctx: Any, grad: Tensor) -> Any:
     x, y = ctx.saved_tensors
     grad_x = grad_y = None
     if ctx.needs_input_grad[0]:
-        grad_x = apply(matmul, grad, y.T, x.dtype, _ordered(ctx.tiling, LEFT, FORWARD, RIGHT), ctx.interpret)
+        left, right = alike(grad, y)
+        grad_x = apply(matmul, left, right.T, x.dtype, _ordered(ctx.tiling, LEFT, FORWARD, RIGHT), ctx.interpret)
     if ctx.needs_input_grad[1]:
-        grad_y = apply(matmul, x.T, grad, y.dtype, _ordered(ctx.tiling, RIGHT, LEFT, FORWARD), ctx.interpret)
+        left, right = alike(x, grad)
+        grad_y = apply(matmul, left.T, right, y.dtype, _ordered(ctx.tiling, RIGHT, LEFT, FORWARD), ctx.interpret)
     return grad_x, grad_y, None, None, None
 
 

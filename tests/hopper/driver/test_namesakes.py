@@ -43,6 +43,7 @@ def grouped(lhs: np.ndarray, rhs: np.ndarray, sizes: Any, first: int = 0) -> np.
 
 
 LHS, RHS, SIZES = normal(100, 64), normal(2, 64, 96), np.int32([40, 60])
+LAYER = normal(3, 72, 64), normal(3, 32, 72)
 
 
 def test_matmul(card: FakeDriver, cuda: Torch, used: list[str]) -> None:
@@ -205,6 +206,30 @@ def test_a_kernel_under_jit_is_not_the_function_around_it(used: list[str]) -> No
 
     call = pl.pallas_call(body, pl.ShapeDtypeStruct((4,), F32))
     pl.jit(call, interpret="hopper-twin")(np.ones(4, F32))
+
+
+CAPTURABLE = {"cuLaunchKernelEx", "cuTensorMapReplaceAddress", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
+"""The driver's functions that a stream takes while it is captured in a CUDA graph: no allocation, copy or wait."""
+
+
+@pytest.mark.parametrize("name", ["matmul", "gmm", "tgmm", "attention", "softmax", "rms_norm", "moe_mlp"])
+def test_a_second_call_can_be_captured_in_a_graph(name: str, card: FakeDriver, cuda: Torch) -> None:
+    lists = {
+        "matmul": (LHS, RHS[0]),
+        "gmm": (LHS, RHS, SIZES),
+        "tgmm": (normal(64, 100), normal(100, 96), SIZES),
+        "attention": [normal(2, 64, 64)] * 3,
+        "softmax": (normal(4, 32, dtype=F32),),
+        "rms_norm": (normal(4, 32, dtype=F32), normal(32, dtype=F32)),
+        "moe_mlp": (normal(70, 72), np.zeros((70, 2), np.int32), normal(70, 2, dtype=F32), *LAYER),
+    }
+    function, given = getattr(library, name), [cuda.tensor(each) for each in lists[name]]
+    first = function(*given)
+    card.calls()
+    second = function(*given)
+    made = {line.partition(" ")[0] for line in card.calls()}
+    assert "cuLaunchKernelEx" in made and made <= CAPTURABLE
+    assert np.array_equal(numpy_of(second), numpy_of(first)) and not card.failures
 
 
 def test_arrays_of_the_host_stay_there(used: list[str]) -> None:
