@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks; returns the exit status."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # read when JAX is imported
 
-    from benchmarks import beside, cold, measure, report, routed
+    from benchmarks import beside, cold, report, routed, rows
     from benchmarks.cases import CASES
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Palladio beside its peers, in one run.")
@@ -44,16 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.width = 160
     if options.beside:
         with console.status("") as status:
-            rows = beside.measure(options.beside, options.only or (), say=status.update)
-        beside.show(console, rows)
-        return _status(console, [row.failure for row in rows if row.failure])
+            pairs = beside.measure(options.beside, options.only or (), say=status.update)
+        beside.show(console, pairs)
+        return _status(console, [row.failure for row in pairs if row.failure])
     # A process that starts cold is measured first, while nothing of this one is running.
     first = None
     with console.status("") as status:
         if COLD in chosen:
             status.update("fresh processes")
             first = cold.measure()
-        outcomes = [measure.run(make(), status.update) for name, make in CASES.items() if name in chosen]
+        outcomes, ended = rows.measured([name for name in CASES if name in chosen], status.update)
     report.show(console, outcomes, first)
     if options.write and first is not None:
         PAGE.write_text(report.replaced(PAGE.read_text(encoding="utf-8"), report.markdown(outcomes, first)), "utf-8")
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for shortfall in filter(None, [*(outcome.shortfall for outcome in outcomes), *routed.short_means(outcomes)]):
         console.print(shortfall, style="yellow", highlight=False)
     failures = [line for outcome in outcomes for line in outcome.failures] + (first.failures if first else [])
-    return _status(console, failures)
+    return _status(console, ended + failures)
 
 
 def _status(console: Console, failures: Sequence[str]) -> int:

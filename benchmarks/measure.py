@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,12 @@ class Outcome:
 
     comparison: Comparison
     timings: Sequence[Timing]
+
+    def alone(self) -> Outcome:
+        """The outcome without the functions that were run, their operands and the expected result."""
+        timings = [replace(each, contender=replace(each.contender, run=None)) for each in self.timings]
+        contenders = [each.contender for each in timings]
+        return Outcome(replace(self.comparison, contenders=contenders, expected=np.empty(0)), timings)
 
     def ratio(self, timing: Timing) -> float | None:
         """How many times as long a contender takes as we do."""

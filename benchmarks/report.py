@@ -101,8 +101,8 @@ def facts() -> list[str]:
         f"{packages}, BLAS {', '.join(sorted(set(blas))) or 'unknown'} with up to {threads} threads "
         "(one for the products of tiles)",
         f"inputs: standard normal (seed {SEED}); rows of the groups {', '.join(map(str, GROUP_SIZES))}",
-        "times: medians of rounds in which the contenders take turns in one process; errors: norm of the difference to "
-        "the float64 result, relative to its norm",
+        "times: medians of rounds in which the contenders take turns, in a process for each row; errors: norm of the "
+        "difference to the float64 result, relative to its norm",
     ]
 
 
