@@ -94,7 +94,9 @@ class Array(np.ndarray, metaclass=_Kind):
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """The values in another dtype."""
-        return arrays(plain(self).astype(narrow_dtype(dtype), *args, **kwargs))
+        if args or kwargs:
+            return arrays(plain(self).astype(narrow_dtype(dtype), *args, **kwargs))
+        return arrays(dtypes.cast(plain(self), np.dtype(narrow_dtype(dtype))))
 
     @property
     def at(self) -> Any:

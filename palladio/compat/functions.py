@@ -9,6 +9,7 @@ import re
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,49 @@ class ShapeDtypeStruct(types.ShapeDtypeStruct):
 
     def __init__(self, shape: Any, dtype: Any, **options: Any) -> None:
         super().__init__(shape, narrow_dtype(dtype), **options)
+
+
+class Space(Enum):
+    """`jax.memory.Space`: the memory of the device, in which all arrays are, and that of its host."""
+
+    Device = "device"
+    Host = "host"
+    Any = "any"
+
+
+class Described(ShapeDtypeStruct):
+    """What `jax.typeof` says of an array or a reference.
+
+    Fields:
+        memory_space: that of a reference; of an array, `Space.Device`.
+        sharding: the partition that `reshard` gave an array, over the mesh of `set_mesh`.
+        vma: the axes of devices along which it varies, which are not followed here.
+    """
+
+    memory_space: Any
+    sharding: Any
+    vma: frozenset[str] = frozenset()
+
+    @property
+    def inner_aval(self) -> ShapeDtypeStruct:
+        """The type of the array that a reference refers to."""
+        return ShapeDtypeStruct(self.shape, self.dtype)
+
+
+def typeof(value: Any) -> Described:
+    """The shape and the dtype of an array or a reference, with its memory space or its partition.
+
+    Raises:
+        PalladioTypeError: a value without a shape or a dtype.
+    """
+    with at_call():
+        if not hasattr(value, "dtype") and isinstance(value, (bool, int, float)):
+            value = arrays(np.asarray(value))
+        found = Described.like(value)
+        spec = getattr(value, "palladio_spec", PartitionSpec(*[None] * len(found.shape)))
+        object.__setattr__(found, "memory_space", getattr(value, "memory_space", Space.Device))
+        object.__setattr__(found, "sharding", NamedSharding(_Current.mesh, spec))
+        return found  # type: ignore[return-value]
 
 
 def kernel_maker(maker: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,7 +166,9 @@ class Lowered:
         """Itself: there is no further form of the function."""
         return self
 
-    compile = lower
+    def compile(self, compiler_options: Any = None, **options: Any) -> Lowered:
+        """Itself. Options of XLA have no effect."""
+        return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.call(*args, **kwargs)
@@ -172,6 +218,21 @@ class Config:
 
 
 config = Config()
+
+
+@contextlib.contextmanager
+def threefry_partitionable(new_val: bool = True) -> Iterator[None]:
+    """The form of JAX's default generator: True, the default, is the only one here.
+
+    Raises:
+        PalladioNotImplementedError: False, the form of JAX before 0.5.
+    """
+    with at_call():
+        if not new_val:
+            raise PalladioNotImplementedError(
+                "the random generator has one form", argument="new_val", expected="True", got=repr(new_val)
+            )
+    yield
 
 
 def devices(backend: str | None = None) -> list[Device]:

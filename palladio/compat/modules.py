@@ -56,7 +56,7 @@ OWN: dict[str, Mapping[str, Any]] = {
         "Array": Array,
         "enable_x64": enable_x64,
         "shard_map": functions.sharded,
-        "typeof": functions.ShapeDtypeStruct.like,
+        "typeof": functions.typeof,
     },
     "jax.core": {"ShapedArray": functions.ShapeDtypeStruct, "Tracer": Traced},
     "jax.debug": {"print": functions.debug_print},
@@ -81,6 +81,7 @@ OWN: dict[str, Mapping[str, Any]] = {
     },
     "jax.experimental.shard_map": {"shard_map": functions.sharded},
     "jax.extend.backend": {"get_default_device": functions.get_default_device},
+    "jax.memory": {"Space": functions.Space},
     "jax.numpy": {
         "dtype": np.dtype,
         "ndarray": Array,

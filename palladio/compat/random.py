@@ -15,13 +15,17 @@ import palladio.numpy as jnp
 from palladio import lax
 from palladio.base.errors import PalladioTypeError
 from palladio.base.threefry import key_of, rounds, sorts, words
+from palladio.trace.trace import is_traced
 
 _BITS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def _words(key: Any, shape: Sequence[int]) -> tuple[Any, Any]:
-    """Two random words for each position of a shape."""
-    return words(_key(key), shape)
+    """Two random words for each position of a shape; of a traced key, by equations, since kernels capture no arrays."""
+    if not is_traced(_key(key)):
+        return words(key, shape)
+    low = jnp.reshape(jnp.arange(math.prod(shape), dtype=np.uint32), shape)
+    return rounds(key, jnp.zeros_like(low), low)
 
 
 def _key(key: Any) -> Any:
@@ -39,9 +43,12 @@ def _integer(dtype: Any) -> np.dtype[Any]:
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
-    """A key for an integer seed, as uint32[2]. `impl` and `dtype` may name the one generator, threefry2x32."""
+    """A key for an integer seed, as uint32[2].
+
+    `impl` and `dtype` may name the one generator, threefry2x32, or its kernel in Pallas, pallas_threefry2x32.
+    """
     for name in (impl, dtype):
-        if name not in (None, "threefry2x32"):
+        if name not in (None, "threefry2x32", "pallas_threefry2x32"):
             raise PalladioTypeError("there is one random generator here", expected="threefry2x32", got=repr(name))
     return key_of(int(seed))
 

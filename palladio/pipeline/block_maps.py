@@ -25,6 +25,7 @@ from palladio.trace.functions import (
 )
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
 from palladio.trace.indices import Slice
+from palladio.trace.reference import Reference
 from palladio.trace.trace import stage
 from palladio.trace.values import wrap
 from palladio.types import dtypes
@@ -291,6 +292,8 @@ class BlockMapper:
                     )
                 flat += [self.integer(value.start, (), axis, origin), self.integer(value.size, (), axis, origin)]
             else:
+                if isinstance(dim, Indirect) and isinstance(value, Reference):
+                    value = value[...]
                 flat.append(self.integer(value, (dim.block_size,) if isinstance(dim, Indirect) else (), axis, origin))
         return flat
 

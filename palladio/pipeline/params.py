@@ -27,6 +27,14 @@ class MemoryTiling(Enum):
     SPARSE_CORE = "sparse_core"
 
 
+class SideEffectType(Enum):
+    """The effects of a call outside its outputs: advice, as they follow from the kernel here."""
+
+    PURE = "pure"
+    DATAFLOW_SIDE_EFFECTING = "dataflow_side_effecting"
+    SIDE_EFFECTING = "side_effecting"
+
+
 @checked_call
 class CompilerParams:
     """Advice to a compiler.

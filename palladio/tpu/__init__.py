@@ -35,7 +35,7 @@ from palladio.call.tpu.interpret import (
 )
 from palladio.call.tpu.refused import REFUSED
 from palladio.pipeline.buffered_refs import BufferedRef, BufferType
-from palladio.pipeline.params import CompilerParams, GridDimensionSemantics
+from palladio.pipeline.params import CompilerParams, GridDimensionSemantics, SideEffectType
 from palladio.pipeline.params import MemoryTiling as Tiling
 from palladio.pipeline.specs import Buffered, PrefetchScalarGridSpec
 from palladio.pipeline.tpu import (
@@ -97,6 +97,7 @@ __all__ = [
     "PrefetchScalarGridSpec",
     "ScalarSubcoreMesh",
     "SemaphoreType",
+    "SideEffectType",
     "SparseCoreInfo",
     "TensorCoreMesh",
     "Tiling",

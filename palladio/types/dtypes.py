@@ -143,6 +143,15 @@ def is_float(dtype: DType) -> bool:
     return dtype in _FLOATS
 
 
+def cast(array: Any, dtype: DType) -> Any:
+    """A NumPy array in another dtype, as `astype`, also between narrow dtypes that NumPy has no cast for."""
+    if array.dtype != dtype and is_narrow(dtype) and (is_narrow(array.dtype) or array.dtype in _FLOAT8):
+        array = array.astype(np.int8 if is_integer(dtype) and is_integer(array.dtype) else np.float32)
+    elif array.dtype in _NARROW and dtype in _FLOAT8:
+        array = array.astype(np.float32)
+    return array.astype(dtype)
+
+
 def is_narrow(dtype: DType) -> bool:
     """True if the dtype is for storage only and not compiled: int4, float8_e4m3b11fnuz, …"""
     return dtype in _NARROW

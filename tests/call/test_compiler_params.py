@@ -40,8 +40,12 @@ def grid_of(params: Any) -> Grid:
         (pltpu.CompilerParams(vmem_limit_bytes=1 << 20), (("vmem_limit_bytes", 1 << 20),)),
         ({"mosaic": {"stages": [3, 4]}}, (("mosaic", (("stages", (3, 4)),)),)),
         (plgpu.CompilerParams(approx_math=True), (("approx_math", True),)),
+        (
+            pltpu.CompilerParams(has_side_effects=pltpu.SideEffectType.SIDE_EFFECTING),
+            (("has_side_effects", "side_effecting"),),
+        ),
     ],
-    ids=["none", "option", "mapping", "gpu"],
+    ids=["none", "option", "mapping", "gpu", "enum"],
 )
 def test_a_grid_keeps_what_no_executor_here_wants(params: Any, advice: Any) -> None:
     assert grid_of(params).advice == advice

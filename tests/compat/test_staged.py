@@ -223,3 +223,49 @@ def test_the_parts_of_a_result_lie_on_the_devices_of_the_mesh(jax: Any) -> None:
     (whole,) = (result + 1).addressable_shards
     assert whole.data.tolist() == [1, 2, 5, 7]
     assert jax.process_index() == 0
+
+
+def test_typeof_says_where_a_reference_is_and_how_an_array_is_divided(jax: Any) -> None:
+    with compat.jax():
+        from jax.experimental.pallas import tpu as pltpu
+    jax.config.update("jax_num_cpu_devices", 2)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    with jax.set_mesh(mesh):
+        x = jax.sharding.reshard(np.zeros((4, 2), np.float32), jax.P("x", None))
+        assert jax.typeof(x).sharding.spec == jax.P("x", None)
+    assert jax.typeof(np.zeros((4, 2), np.float32)).sharding.spec == jax.P(None, None)
+    assert jax.typeof(x).memory_space is jax.memory.Space.Device
+    assert (jax.typeof(1.5).shape, jax.typeof(1.5).dtype) == ((), np.float32)
+    seen: list[Any] = []
+
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        seen.append(jax.typeof(x_ref))
+        out_ref[...] = x_ref[...]
+
+    pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((4, 2), np.float32),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)],
+    )(np.zeros((4, 2), np.float32))
+    assert seen[0].memory_space == pltpu.VMEM
+    assert seen[0].inner_aval == jax.ShapeDtypeStruct((4, 2), np.float32)
+
+
+def test_options_of_the_compiler_have_no_effect(jax: Any) -> None:
+    lowered = jax.jit(lambda x: x + 1).lower(np.zeros(2, np.float32))
+    assert lowered.compile({"xla_tpu_enable_log_recorder": "true"})(np.zeros(2, np.float32)).tolist() == [1, 1]
+
+
+def test_random_numbers_of_a_key_in_a_kernel_are_those_outside(jax: Any) -> None:
+    def kernel(key_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = jax.random.bits(key_ref[...], out_ref.shape)
+
+    key = jax.random.key(3, impl="pallas_threefry2x32")
+    with jax.threefry_partitionable(True):
+        drawn = pl.pallas_call(kernel, pl.ShapeDtypeStruct((3, 5), np.uint32))(key)
+    assert np.array_equal(drawn, jax.random.bits(key, (3, 5)))
+    with (
+        pytest.raises(NotImplementedError, match="the random generator has one form"),
+        jax.threefry_partitionable(False),
+    ):
+        pass

@@ -157,3 +157,51 @@ def test_exhaustive_exploration_of_the_smallest_is_complete() -> None:
     smallest = pl.mpmd_map([(LEFT, hand_over), (RIGHT, read_and_add)], OUT, scratch_types=[REGULAR @ RIGHT])
     report = pl.check(smallest, X, exhaustive=True)
     assert report.ok and report.complete
+
+
+def replicated(by_core: int) -> Any:
+    """Each of four sub-cores copies x plus its number times `by_core` to the whole output."""
+
+    def body(x_ref: Any, o_ref: Any, row: Any) -> None:
+        pltpu.sync_copy(x_ref, row)
+        row[...] = row[...] + pl.axis_index("subcore") * by_core
+        pltpu.sync_copy(row, o_ref)
+
+    return pl.kernel(
+        body,
+        pl.ShapeDtypeStruct((16,), np.int32),
+        mesh=pltpu.VectorSubcoreMesh("core", "subcore", 1, 4),
+        scratch_types=[pltpu.VMEM((16,), np.int32)],
+    )
+
+
+def test_sub_cores_that_copy_the_same_bytes_to_one_place_are_a_hint() -> None:
+    x = np.arange(16, dtype=np.int32)
+    report = pl.check(replicated(0), x)
+    assert report.ok
+    assert [(each.code, each.level) for each in report.findings] == [("global-race", "hint")]
+    assert "in no order, with the same bytes" in str(report)
+    with pl.executor("simulator"):
+        assert np.array_equal(replicated(0)(x), x)
+
+
+def test_sub_cores_that_copy_other_bytes_to_one_place_race() -> None:
+    x = np.arange(16, dtype=np.int32)
+    assert ("global-race", "error") in [(each.code, each.level) for each in pl.check(replicated(1), x).findings]
+    with pl.executor("simulator"), pytest.raises(pl.PalladioError, match="global-race: o_ref"):
+        replicated(1)(x)
+
+
+def test_sub_cores_that_copy_the_same_bytes_by_two_copies_race() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        @pl.when(pl.axis_index("subcore") == 0)
+        def _() -> None:
+            pltpu.sync_copy(x_ref, o_ref)
+
+        @pl.when(pl.axis_index("subcore") == 1)
+        def _() -> None:
+            pltpu.sync_copy(x_ref, o_ref)
+
+    mesh = pltpu.VectorSubcoreMesh("core", "subcore", 1, 2)
+    report = pl.check(pl.kernel(body, pl.ShapeDtypeStruct((16,), np.int32), mesh=mesh), np.arange(16, dtype=np.int32))
+    assert ("global-race", "error") in [(each.code, each.level) for each in report.findings]

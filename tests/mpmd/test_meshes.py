@@ -102,3 +102,12 @@ def test_the_axes_of_sub_cores_have_the_semantics_of_pallas() -> None:
 
 def test_the_kinds_of_core_are_those_of_a_tpu() -> None:
     assert [each.name for each in pltpu.CoreType] == ["TC", "SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE"]
+
+
+def test_meshes_of_sub_cores_have_the_size_of_the_described_tpu() -> None:
+    assert dict(pltpu.VectorSubcoreMesh("core", "sub").shape) == {"core": 1, "sub": 16}
+    info = pltpu.TpuInfo(sparse_core=pltpu.SparseCoreInfo(num_cores=2, num_subcores=4))
+    with pltpu.described_tpu(info):
+        assert dict(pltpu.VectorSubcoreMesh("core", "sub").shape) == {"core": 2, "sub": 4}
+        assert dict(pltpu.ScalarSubcoreMesh("core").shape) == {"core": 2}
+    assert pltpu.TensorCoreMesh(axis_name="core", num_cores=3).devices.tolist() == [0, 1, 2]

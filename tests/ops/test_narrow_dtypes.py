@@ -89,6 +89,31 @@ def test_kernels_load_move_and_store_them(dtype: Any, interpret: Any) -> None:
     assert np.array_equal(wide, expected[::2].astype(np.float32))
 
 
+@pytest.mark.parametrize("old", INTEGERS, ids=str)
+def test_integers_of_a_few_bits_convert_into_each_other_as_in_jax(old: Any) -> None:
+    limits = dtypes.iinfo(old)
+    values = np.arange(limits.min, limits.max + 1, dtype=np.int8).astype(old)
+    for new in INTEGERS:
+        found = lax.convert_element_type(values, new)
+        assert found.dtype == new
+        np.testing.assert_array_equal(found, np.asarray(jax.lax.convert_element_type(values, new)))
+
+
+@pytest.mark.parametrize("old", FLOATS, ids=str)
+def test_narrow_floats_convert_into_each_other(old: Any) -> None:
+    values = np.float32([1, 2, 0.5]).astype(old)
+    for new in FLOATS:
+        found = lax.convert_element_type(values, new)
+        assert found.dtype == new
+        np.testing.assert_array_equal(found, values.astype(np.float32).astype(new))
+
+
+def test_integers_of_a_few_bits_are_in_the_categories_of_integers() -> None:
+    for dtype in INTEGERS:
+        assert jnp.issubdtype(dtype, jnp.integer) and not jnp.issubdtype(dtype, jnp.floating)
+        assert jnp.issubdtype(dtype, jnp.signedinteger) != jnp.issubdtype(dtype, jnp.unsignedinteger)
+
+
 def test_products_of_a_float8_kind() -> None:
     def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
         o_ref[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=np.float32)

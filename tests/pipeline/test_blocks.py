@@ -93,6 +93,15 @@ def test_an_indirect_block_is_gathered() -> None:
     np.testing.assert_array_equal(sums(X, spec, (3,), 3, rows), [X[each, 4:].sum() for each in rows])
 
 
+def test_a_reference_may_name_the_rows_of_an_indirect_block() -> None:
+    rows = np.array([[0, 7, 3], [7, 7, 1], [11, 2, 5]], np.int32)
+
+    def spec(rows_ref: Any) -> Any:
+        return plgpu.BlockSpec((pl.Indirect(3), 4), lambda k: (rows_ref.at[k], 1))
+
+    np.testing.assert_array_equal(sums(X, spec, (3,), 3, rows), [X[each, 4:].sum() for each in rows])
+
+
 def test_blocks_gathered_along_two_axes() -> None:
     rows, columns = np.array([[0, 7], [5, 1]], np.int32), np.array([[1, 2, 4], [0, 7, 6]], np.int32)
 

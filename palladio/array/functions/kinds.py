@@ -47,7 +47,9 @@ def issubdtype(kind: Any, category: Any) -> bool:
         and issubclass(category, np.generic)
         and category in (np.integer, np.signedinteger, np.unsignedinteger)
     ):
-        return bool(np.issubdtype(found, category)) and not dtypes.is_float(found)
+        if category is np.integer:
+            return dtypes.is_integer(found)
+        return dtypes.is_signed(found) if category is np.signedinteger else dtypes.is_unsigned(found)
     if category is np.generic:
         return True
     return found == dtypes.canonical(category)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
-from palladio.call.tpu.info import described_cores
+from palladio.call.tpu.info import described_cores, described_sparse_cores
 from palladio.pipeline.params import GridDimensionSemantics
 from palladio.types.types import HBM, MemorySpace
 
@@ -190,6 +192,11 @@ class _OneAxis(MeshOfCores):
             _size(self.num_cores, "num_cores")
 
     @property
+    def devices(self) -> np.ndarray[Any, Any]:
+        """The numbers of its cores, as i64[cores]."""
+        return np.arange(self.num_cores)
+
+    @property
     def axes(self) -> tuple[tuple[str, int, str], ...]:  # type: ignore[override]
         """The one axis."""
         return ((self.axis_name, self.num_cores, "core"),)
@@ -238,11 +245,11 @@ class ScalarSubcoreMesh(_OneAxis):
 
     Args:
         axis_name: the name of the axis of cores.
-        num_cores: how many.
+        num_cores: how many; by default those of the TPU of `pltpu.described_tpu`, one without it.
     """
 
     axis_name: str
-    num_cores: int = 1
+    num_cores: int = field(default_factory=lambda: described_sparse_cores()[0])
     core_type: CoreType = field(default=CoreType.SC_SCALAR_SUBCORE, init=False, repr=False)
 
 
@@ -254,12 +261,14 @@ class VectorSubcoreMesh(MeshOfCores):
     Args:
         core_axis_name, num_cores: the axis of cores.
         subcore_axis_name, num_subcores: the axis of the sub-cores of each.
+
+    The numbers are those of the TPU of `pltpu.described_tpu` by default; without it one core of 16.
     """
 
     core_axis_name: str
     subcore_axis_name: str
-    num_cores: int = 1
-    num_subcores: int = 16
+    num_cores: int = field(default_factory=lambda: described_sparse_cores()[0])
+    num_subcores: int = field(default_factory=lambda: described_sparse_cores()[1])
     core_type: CoreType = field(default=CoreType.SC_VECTOR_SUBCORE, init=False, repr=False)
 
     def __post_init__(self) -> None:

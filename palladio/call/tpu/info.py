@@ -99,6 +99,14 @@ def described_cores() -> int:
     return 1 if info is None else info.num_cores
 
 
+def described_sparse_cores() -> tuple[int, int]:
+    """The sparse cores of the described TPU and the sub-cores of each; one of 16 where none is described."""
+    info = _described.get()
+    if info is None or info.sparse_core is None:
+        return 1, 16
+    return info.sparse_core.num_cores, info.sparse_core.num_subcores
+
+
 def get_tpu_info() -> TpuInfo:
     """The TPU that `described_tpu` describes.
 

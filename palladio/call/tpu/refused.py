@@ -48,7 +48,6 @@ _REASONS: dict[str, tuple[str, str]] = {
     "trace_value": (_LOWERING, "pl.debug_print"),
     "annotate": (_LOWERING, "name the call: pallas_call(..., name=...)"),
     "LoweringException": (_LOWERING, "catch pl.PalladioError"),
-    "SideEffectType": (_LOWERING, "effects follow from what a kernel writes"),
     "has_memory_space": (_LOWERING, "ref.memory_space"),
     "BufferedRefBase": (_PIPELINE, "pltpu.BufferedRef"),
     "emit_pipeline_with_async_prefetch": (_PIPELINE, _EMIT),

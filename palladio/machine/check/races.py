@@ -35,9 +35,10 @@ class Issue:
         arrives: of a copy, the name of its barrier or semaphore. The object itself would keep the machine alive: the
             collector does not see that the shadow's cells, an array of objects, refer to it.
         known: of a copy, its thread's clock at the issue.
+        digest: of a copy by a sub-core to memory of the device, a hash of the bytes that it copies.
     """
 
-    __slots__ = ("arrives", "component", "epoch", "known", "waits")
+    __slots__ = ("arrives", "component", "digest", "epoch", "known", "waits")
 
     def __init__(
         self,
@@ -46,8 +47,10 @@ class Issue:
         waits: Container[Component] = (),
         arrives: str = "",
         known: Clock | None = None,
+        digest: bytes | None = None,
     ) -> None:
         self.component = component
+        self.digest = digest
         self.epoch = epoch
         self.waits = waits
         self.arrives = arrives
@@ -94,14 +97,25 @@ def race(checker: Sink, history: History, thread: Thread, store: Buffer, before:
         known = thread.generic if verdict.second is now else verdict.second.issue and verdict.second.issue.known
         return chain(history, Ends(verdict.first, verdict.second, known, verdict.landing, verdict.fence))
 
+    message = _message(verdict.code, store, before, now, thread.block.cluster.cores)
+    replicated = verdict.code == "global-race" and _copies_the_same(before, now)
     checker.report(
         verdict.code,
-        _message(verdict.code, store, before, now, thread.block.cluster.cores),
+        f"{message}, with the same bytes" if replicated else message,
         [participant_of(now), participant_of(before)],
         verdict.missing,
+        level="hint" if replicated else "",
         operand=store.name,
         order=order,
     )
+
+
+def _copies_the_same(before: Access, now: Access) -> bool:
+    """True if two sub-cores carry out one copy of their program, of the same bytes to the same elements."""
+    if before.site is not now.site or not (before.write and now.write) or before.region is not now.region:
+        return False
+    digest = now.issue.digest if now.issue is not None else None
+    return digest is not None and before.issue is not None and before.issue.digest == digest
 
 
 def _issued(access: Access) -> AsyncKind | None:

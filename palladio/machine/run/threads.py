@@ -100,6 +100,7 @@ class Cluster:
         self.left: dict[Any, int] = {}
         self.copies: dict[Any, Any] = {}
         self.cores = False
+        self.subcores = any(axis.kind == "subcore" for axis in axes)
         self.title = ""
 
     def dissolve(self) -> None:

@@ -24,7 +24,7 @@ def _convert_eval(array: Any, *, dtype: DType) -> Sequence[Any]:
         return (array != array.dtype.type(0),)
     if dtypes.is_integer(dtype) and dtypes.is_float(array.dtype):
         return (_saturated(array, dtype),)
-    return (array.astype(dtype),)
+    return (dtypes.cast(array, dtype),)
 
 
 def _saturated(array: Any, dtype: DType) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, NoReturn
+
+import numpy as np
 
 from palladio.ir.core import Eqn
 from palladio.machine.check.accesses import Accesses
@@ -151,10 +154,11 @@ class AsyncOpOrder:
         # The last semaphore of a remote copy signals that the source has been read.
         parts = [(*source, counters[-1], False), (*target, counters[0], True)]
         noted: dict[Counter, list[Access]] = {counter: [] for counter in counters}
+        digest = _digest(source, indices) if thread.block.cluster.subcores and target[0].visible else None
         for store, stack, counter, write in parts:
             if not async_op.eqn.params.get("clip"):
                 self.accesses.check_bounds(thread, async_op.eqn, store, stack, indices, None, write)
-            issue = Issue(issue.component, issue.epoch, (), counter.name, own[0])
+            issue = Issue(issue.component, issue.epoch, (), counter.name, own[0], digest)
             self.semaphores.history.releases(thread, async_op.eqn, counter.token)
             access = self._notes(thread, async_op, counter.component, write, issue)
             noted[counter].append(access)
@@ -268,3 +272,9 @@ def _named(shared: tuple[list[Any], list[Any], str, Thread]) -> tuple[str, ...]:
     """Source, target and barrier of a block's part of a collective copy, as they are written in the kernel."""
     stores, regions, slot, _ = shared
     return *(part_text(*store, region) for store, region in zip(stores, regions, strict=True)), slot
+
+
+def _digest(source: Reached, indices: Sequence[Any]) -> bytes:
+    """A hash of the bytes that a copy takes from its source."""
+    buffer, stack = source
+    return blake2b(np.ascontiguousarray(buffer.read(stack, indices)).tobytes(), digest_size=16).digest()
