@@ -52,18 +52,28 @@ class Space(Enum):
     Any = "any"
 
 
+@dataclass(frozen=True)
+class ManualAxisType:
+    """`jax.sharding.ManualAxisType`: the mesh axes along which a value varies. No result depends on it."""
+
+    varying: Any = frozenset()
+    unreduced: Any = frozenset()
+    reduced: Any = frozenset()
+
+
 class Described(ShapeDtypeStruct):
     """What `jax.typeof` says of an array or a reference.
 
     Fields:
         memory_space: that of a reference; of an array, `Space.Device`.
         sharding: the partition that `reshard` gave an array, over the mesh of `set_mesh`.
-        vma: the axes of devices along which it varies, which are not followed here.
+        vma, manual_axis_type: the axes of devices along which it varies, which are not followed here.
     """
 
     memory_space: Any
     sharding: Any
     vma: frozenset[str] = frozenset()
+    manual_axis_type = ManualAxisType()
 
     @property
     def inner_aval(self) -> ShapeDtypeStruct:
@@ -97,7 +107,9 @@ def kernel_maker(maker: Callable[..., Any]) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         made = maker(*tree.map(taken, args), **tree.map(taken, kwargs))
         if isinstance(made, (PallasCall, LaunchCall)):
-            return returning_arrays(made)
+            call = returning_arrays(made)
+            call.lower = lambda *args, **kwargs: jit(call).lower(*args, **kwargs)  # type: ignore[attr-defined]
+            return call
         return kernel_maker(made) if callable(made) else arrays(made)
 
     return make
@@ -161,6 +173,12 @@ class Lowered:
         self.call = call
         args, kwargs = tree.map(taken, (args, kwargs))
         self.out_info = function.eval_shape(*args, **kwargs)
+        self.trace_again = lambda: make_jaxpr(function)(*args, **kwargs)
+
+    @property
+    def jaxpr(self) -> Any:
+        """The traced program, as `jax.make_jaxpr` gives it."""
+        return self.trace_again()
 
     def lower(self, **options: Any) -> Lowered:
         """Itself: there is no further form of the function."""

@@ -75,6 +75,7 @@ OWN: dict[str, Mapping[str, Any]] = {
     "jax.experimental": {"enable_x64": enable_x64},
     "jax.experimental.pallas.triton": {
         "CompilerParams": functions.triton_params,
+        "debug_barrier": functions.no_effect,
         "approx_tanh": jnp.tanh,
         "dot": functions.triton_dot,
         "max_contiguous": lambda value, count: value,
@@ -103,6 +104,7 @@ OWN: dict[str, Mapping[str, Any]] = {
         "AbstractDevice": functions.AbstractDevice,
         "AbstractMesh": functions.AbstractMesh,
         "AxisType": AxisType,
+        "ManualAxisType": functions.ManualAxisType,
         "Mesh": functions.DeviceArrayMesh,
         "NamedSharding": functions.NamedSharding,
         "get_abstract_mesh": functions.get_abstract_mesh,

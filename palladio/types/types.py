@@ -192,6 +192,11 @@ class MemoryRef(Ownable):
         """The type of a reference to such a buffer."""
         return RefType(self.shape, self.dtype, self.memory_space, self.attributes)
 
+    @property
+    def inner_aval(self) -> ShapeDtypeStruct:
+        """The shape and the dtype of its elements, by JAX's name."""
+        return ShapeDtypeStruct(self.shape, self.dtype)
+
 
 @dataclass(frozen=True)
 class RefType(_Shaped):

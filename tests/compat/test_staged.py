@@ -269,3 +269,33 @@ def test_random_numbers_of_a_key_in_a_kernel_are_those_outside(jax: Any) -> None
         jax.threefry_partitionable(False),
     ):
         pass
+
+
+def test_a_kernel_call_is_lowered_like_a_function_under_jit(jax: Any) -> None:
+    with compat.jax():
+        from jax.experimental import pallas
+
+    def double(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = 2 * x_ref[...]
+
+    call = pallas.pallas_call(double, out_shape=jax.ShapeDtypeStruct((3,), np.float32))
+    lowered = call.lower(jax.ShapeDtypeStruct((3,), np.float32))
+    assert lowered.out_info.shape == (3,)
+    assert lowered.compile()(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+    assert "store" in str(lowered.jaxpr)
+
+
+def test_words_of_other_machines_that_change_nothing(jax: Any) -> None:
+    with compat.jax():
+        from jax.experimental.pallas import tpu as pltpu
+        from jax.experimental.pallas import triton
+
+    def kernel(x_ref: Any, out_ref: Any) -> None:
+        triton.debug_barrier()
+        out_ref[...] = x_ref[...]
+
+    varying = jax.sharding.ManualAxisType(varying={"x"})
+    out = jax.ShapeDtypeStruct((2,), np.float32, manual_axis_type=varying)
+    assert pl.pallas_call(kernel, out)(np.ones(2, np.float32)).tolist() == [1, 1]
+    assert jax.typeof(np.ones(2)).manual_axis_type.varying == frozenset()
+    assert pltpu.VMEM((2, 3), np.float32).inner_aval == pl.ShapeDtypeStruct((2, 3), np.float32)
