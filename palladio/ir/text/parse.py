@@ -223,16 +223,16 @@ class _Parser:
         try:
             eqn = form(op, inputs, params, None)
             types = [var.type for var in eqn.outputs]
+            if types != [var.type for var in outputs]:
+                raise ParseError(
+                    f"line {line}: the declared output types are not those of {name}",
+                    expected=", ".join(map(str, types)),
+                    got=", ".join(str(var.type) for var in outputs),
+                )
         except PalladioError:
             raise
         except (InternalError, KeyError, TypeError) as error:  # a rule got an argument of the wrong kind
             raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=_reason(error)) from None
-        if types != [var.type for var in outputs]:
-            raise ParseError(
-                f"line {line}: the declared output types are not those of {name}",
-                expected=", ".join(map(str, types)),
-                got=", ".join(str(var.type) for var in outputs),
-            )
         return Eqn(op, eqn.inputs, tuple(outputs), eqn.params, eqn.effects, None)
 
     def operands(self, op: Op, line: int) -> tuple[list[Atom], dict[str, Any]]:
