@@ -120,23 +120,18 @@ def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
         return
     if value.shape and value.buffer is None:
         value = scope.keep(value)
-    inner, outer, after = e.fresh("inside"), e.fresh("outside"), e.fresh("stored")
-    e.branch(guard, inner, outer)
-    e.label(inner)
-    write(e, value, target)
-    e.jump(after)
-    e.label(outer)
 
     def element(index: Sequence[Int]) -> None:
         with e.when(view.inside(e, index)):
             target.put(e, index, value.at(index, 1), 1)
 
-    if target.shape and view.bounds is None:
-        access.store(value)
-    elif target.shape:
-        one_by_one(e, target.shape, element)
-    e.jump(after)
-    e.label(after)
+    def in_part() -> None:
+        if target.shape and view.bounds is None:
+            access.store(value)
+        elif target.shape:
+            one_by_one(e, target.shape, element)
+
+    e.either(guard, lambda: write(e, value, target), in_part)
 
 
 def put_where(

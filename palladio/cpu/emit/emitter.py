@@ -287,6 +287,33 @@ class Emitter:
         self.label(end)
 
     @contextmanager
+    def repeat(self, condition: Callable[[], V]) -> Iterator[None]:
+        """Run the code emitted inside as long as a condition holds, which is computed before each time."""
+        again, body, done = self.fresh("again"), self.fresh("body"), self.fresh("done")
+        self.jump(again)
+        self.label(again)
+        self.branch(condition(), body, done)
+        self.label(body)
+        yield
+        self.jump(again)
+        self.label(done)
+
+    def either(self, condition: V, inside: Callable[[], None], outside: Callable[[], None]) -> None:
+        """Run the code that `inside` emits if a condition holds, else that of `outside`."""
+        true, false, after = self.fresh("inside"), self.fresh("outside"), self.fresh("after")
+        self.branch(condition, true, false)
+        for name, emit in ((true, inside), (false, outside)):
+            self.label(name)
+            emit()
+            self.jump(after)
+        self.label(after)
+
+    def leave(self, text: str) -> None:
+        """End the function, and begin a block for code after it, which never runs."""
+        self.line(text)
+        self.label(self.fresh("never"))
+
+    @contextmanager
     def when(self, condition: V | None) -> Iterator[None]:
         """Run the code emitted inside if the condition holds; always, for None."""
         if condition is None:

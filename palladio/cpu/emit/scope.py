@@ -147,16 +147,14 @@ class Function:
 
     def give_up(self) -> None:
         """Return from the kernel, which has failed."""
-        self.e.line("ret i32 1")
-        self.e.label(self.e.fresh("never"))
+        self.e.leave("ret i32 1")
 
     def require(self, condition: V | None) -> None:
         """Continue only if a condition holds. If not, the evaluator, or the machine, reports the error."""
         if condition is not None:
             self.reads_status = True
             with self.e.when(self.e.negated(condition)):
-                self.e.line(f"ret i32 {Status.DEADLOCKED}")
-                self.e.label(self.e.fresh("never"))
+                self.e.leave(f"ret i32 {Status.DEADLOCKED}")
 
     def poll(self, work: int = 0) -> None:
         """In a step of a long loop: poll for interrupts now and then. `work`: the estimated elements of a step."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Emitter, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, fill
 from palladio.cpu.emit.llvm_types import I64, PTR
@@ -192,22 +191,12 @@ def _polls(eqn: Eqn) -> bool:
 
 def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program, constants: int) -> Sequence[LazyArray]:
     """A while loop. One that accesses memory may wait for another thread's writes, so it yields in each step."""
-    e, thread = scope.e, thread_of(scope)
-    fixed = operands[:constants]
-    homes = control.carried(scope, operands[constants:])
-    head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
-    e.jump(head)
-    e.label(head)
-    (continues,) = thread.run(condition, [*fixed, *(home.array() for home in homes)])
-    e.branch(continues.at((), 1), inside, end)
-    e.label(inside)
-    thread.poll(work_estimate(body))
-    control.put_all(scope, homes, thread.run(body, [*fixed, *(home.array() for home in homes)]))
-    if any(isinstance(each, RefBinding) for each in operands):
-        thread.turn(only_observes(condition) and only_observes(body))
-    e.jump(head)
-    e.label(end)
-    return [home.array() for home in homes]
+
+    def turn() -> None:
+        if any(isinstance(each, RefBinding) for each in operands):
+            thread_of(scope).turn(only_observes(condition) and only_observes(body))
+
+    return control.repeat(scope, *operands, condition=condition, body=body, constants=constants, end_step=turn)
 
 
 def at_peer(op: Op, rule: Rule) -> Rule:

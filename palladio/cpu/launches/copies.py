@@ -229,21 +229,7 @@ def _copy(
     else:
         guard = e.truth([*there.guards, *here.guards])
         whole_views = [BufferView(view.buffer) for view in (there, here)]
-        _either(scope, guard, lambda: copy_views(e, *whole_views, dtype, None), one_by_one)
-
-
-def _either(scope: Scope, condition: V | None, inside: Callable[[], None], outside: Callable[[], None]) -> None:
-    """Emit a branch: `inside` if a condition holds, else `outside`."""
-    e = scope.e
-    inner, outer, after = e.fresh("inside"), e.fresh("outside"), e.fresh("after")
-    e.branch(condition or TRUE, inner, outer)
-    e.label(inner)
-    inside()
-    e.jump(after)
-    e.label(outer)
-    outside()
-    e.jump(after)
-    e.label(after)
+        e.either(guard or TRUE, lambda: copy_views(e, *whole_views, dtype, None), one_by_one)
 
 
 def _outside(fill: str) -> Outside | None:

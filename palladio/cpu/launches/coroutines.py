@@ -234,8 +234,7 @@ class ThreadCoroutine(ThreadFunction):
     def leave(self, answer: int) -> None:
         """End this thread and the whole launch, with a status."""
         self.note(Header.FAILED, answer)
-        self.e.jump("stopped")
-        self.e.label(self.e.fresh("never"))
+        self.e.leave("br label %stopped")
 
     def require(self, condition: V | None) -> None:
         if condition is not None:

@@ -133,8 +133,7 @@ class _Scheduler:
             free = e.compare("icmp eq", e.load(I64, word(e, slot, LIVE), WORD), i64(0))
             with e.when(free):
                 self.start_in(e, slot, number)
-                e.line("ret void")
-                e.label(e.fresh("never"))
+                e.leave("ret void")
         e.line("ret void")
         return self.function("define internal void @start(ptr %arrays, ptr %sizes, ptr %header) noinline", e)
 
@@ -148,8 +147,7 @@ class _Scheduler:
             count = e.load(I64, word(e, V("%sizes", PTR), self.dynamic + place), WORD)
             with e.when(e.compare("icmp slt", left, count)):
                 e.line(f"call void @begin{place}({arguments})")
-                e.line("ret void")
-                e.label(e.fresh("never"))
+                e.leave("ret void")
             left = e.binary("sub", left, count)
 
     def slot(self, e: Emitter, header: V, place: Int) -> V:
@@ -207,8 +205,7 @@ class _Scheduler:
             e.line(f"call void @round({header})")
             failed = e.load(I64, word(e, header, Header.FAILED), WORD)
             with e.when(e.compare("icmp ne", failed, i64(0))):
-                e.line(f"ret i32 {e.convert('trunc', failed, I32).text}")
-                e.label(e.fresh("never"))
+                e.leave(f"ret i32 {e.convert('trunc', failed, I32).text}")
             progress = e.load(I64, word(e, header, Header.PROGRESS), WORD)
             with e.when(e.compare("icmp eq", progress, i64(0))):
                 self.without_progress(e, header)
@@ -244,14 +241,8 @@ class _Scheduler:
         return e.binary("and", left, e.compare("icmp slt", running, slots))
 
     def start_all(self, e: Emitter, header: V) -> None:
-        again, body, after = e.fresh("again"), e.fresh("body"), e.fresh("after")
-        e.jump(again)
-        e.label(again)
-        e.branch(self.more(e, header), body, after)
-        e.label(body)
-        e.line(f"call void @start(ptr %arrays, ptr %sizes, {header})")
-        e.jump(again)
-        e.label(after)
+        with e.repeat(lambda: self.more(e, header)):
+            e.line(f"call void @start(ptr %arrays, ptr %sizes, {header})")
 
     def without_progress(self, e: Emitter, header: V) -> None:
         """No thread has made progress: the next cluster starts; or all have ended, poll, or wait for each other."""

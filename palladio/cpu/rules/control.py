@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import LONG, STEPS, work_estimate
@@ -120,20 +121,29 @@ def carried(scope: Scope, initial: Sequence[Binding]) -> list[Home]:
     return homes
 
 
-def _repeat(scope: Scope, *operands: Binding, condition: Program, body: Program, constants: int) -> Sequence[LazyArray]:
-    e = scope.e
+def repeat(
+    scope: Scope,
+    *operands: Binding,
+    condition: Program,
+    body: Program,
+    constants: int,
+    end_step: Callable[[], None] = lambda: None,
+) -> Sequence[LazyArray]:
+    """A while loop.
+
+    Args:
+        end_step: emits code that ends each step.
+    """
     fixed = operands[:constants]
     homes = carried(scope, operands[constants:])
-    head, inside, end = e.fresh("again"), e.fresh("body"), e.fresh("done")
-    e.jump(head)
-    e.label(head)
-    (continues,) = scope.function.run(condition, [*fixed, *(home.array() for home in homes)])
-    e.branch(continues.at((), 1), inside, end)
-    e.label(inside)
-    scope.function.poll(work_estimate(body))
-    put_all(scope, homes, scope.function.run(body, [*fixed, *(home.array() for home in homes)]))
-    e.jump(head)
-    e.label(end)
+
+    def run(program: Program) -> Sequence[Any]:
+        return scope.function.run(program, [*fixed, *(home.array() for home in homes)])
+
+    with scope.e.repeat(lambda: run(condition)[0].at((), 1)):
+        scope.function.poll(work_estimate(body))
+        put_all(scope, homes, run(body))
+        end_step()
     return [home.array() for home in homes]
 
 
@@ -150,4 +160,4 @@ def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[R
     return scope.function.run(body, [*operands, *places])
 
 
-RULES: dict[str, Rule] = {"cond": _cond, "loop": _loop, "repeat": _repeat, "scope": _scope}
+RULES: dict[str, Rule] = {"cond": _cond, "loop": _loop, "repeat": repeat, "scope": _scope}

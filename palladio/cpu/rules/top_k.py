@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.access.gather import one_by_one
-from palladio.cpu.emit.emitter import Emitter, Int, V, i64
+from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths
 from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Scope
@@ -109,25 +109,14 @@ class Lines:
         if bits is None:
             return
         e.store(bits, self.bits, 8)
-        again, some, done = (e.fresh(name) for name in ("again", "some", "done"))
-        e.jump(again)
-        e.label(again)
-        left = e.load(I64, self.bits, 8)
-        e.branch(e.compare("icmp ne", left, i64(0)), some, done)
-        e.label(some)
-        lane = self.lowest(left)
-        e.store(e.binary("and", left, e.binary("sub", left, i64(1))), self.bits, 8)
-        at = e.add(place, lane)
-        value = self.key.at((*line, at), 1)
-        with e.when(self.greater(value, 1)):
-            self.insert(value, at, self.count - 1)
-        e.jump(again)
-        e.label(done)
-
-    def lowest(self, bits: V) -> V:
-        """The number of the lowest bit that is set."""
-        self.e.declared["llvm.cttz.i64"] = "declare i64 @llvm.cttz.i64(i64, i1)"
-        return self.e.value(I64, f"call i64 @llvm.cttz.i64({bits}, i1 true)")
+        with e.repeat(lambda: e.compare("icmp ne", e.load(I64, self.bits, 8), i64(0))):
+            left = e.load(I64, self.bits, 8)
+            lowest = e.intrinsic("cttz", I64, left, TRUE)
+            e.store(e.binary("and", left, e.binary("sub", left, i64(1))), self.bits, 8)
+            at = e.add(place, lowest)
+            value = self.key.at((*line, at), 1)
+            with e.when(self.greater(value, 1)):
+                self.insert(value, at, self.count - 1)
 
     def insert(self, value: V, place: Int, hole: Int) -> None:
         """Insert an element in order: lesser ones move towards the hole after them."""
