@@ -50,6 +50,13 @@ def call(body: str, marks: str = "InitMarks(counts=(2, 1), axis=0, rows=2)") -> 
         }}""")
 
 
+LOOP = """
+loop 0:i32, n, o {{body=program row(j:i32[], o:ref<any, f32[2,4]>) {{
+  {first}
+  return
+}}, constants=1, step=1, unroll=1}}
+"""
+
 BROKEN = {
     "a read": ("a:f32[2,4] = load o\nstore o, a", "a block may be accessed before it has values"),
     "a store of a part": (
@@ -67,6 +74,10 @@ BROKEN = {
         },)}
         """,
         "a block may be accessed before it has values",
+    ),
+    "a store of a part in each step of a loop": (
+        LOOP.format(first="store o[0, j], 1.0:f32"),
+        "each step of a loop looks at the marks of a block",
     ),
     "a read after a branch that has initialised": (
         """
@@ -120,6 +131,19 @@ def test_a_block_is_initialised_once_before_its_accesses() -> None:
     lines = kernel_lines(call("a:f32[2,4] = load o\nb:f32[2,4] = neg a\nstore o, b"), initialize)
     assert [line for line in lines if line.startswith("initialize")] == ["initialize o {stored=False}"]
     assert lines[lines.index("initialize o {stored=False}") + 1].endswith("= load o")
+
+
+def test_a_block_is_initialised_before_the_loop_whose_steps_store_parts_of_it() -> None:
+    lines = kernel_lines(call(LOOP.format(first="store o[0, j], 1.0:f32")), initialize)
+    assert [line for line in lines if line.startswith("initialize")] == ["initialize o {stored=False}"]
+    assert lines[lines.index("initialize o {stored=False}") + 1].startswith("loop ")
+
+
+def test_a_block_that_each_step_of_a_loop_stores_whole_is_marked_there() -> None:
+    whole = "v:f32[2,4] = broadcast 1.0:f32 {shape=(2, 4), axes=()}\n  store o, v"
+    lines = kernel_lines(call(LOOP.format(first=whole)), initialize)
+    assert [line for line in lines if line.startswith("initialize")] == ["initialize o {stored=True}"]
+    assert lines[lines.index("initialize o {stored=True}") - 1].endswith("= broadcast 1.0:f32 {shape=(2, 4), axes=()}")
 
 
 def test_rows_are_stored_without_initialising_the_others() -> None:

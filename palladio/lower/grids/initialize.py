@@ -2,7 +2,8 @@
 
 The schedule gives each of these outputs initialisation marks. An access to a block must find it initialised, and a
 store marks the part that it initialises. Blocks are initialised before the first access of each program, so that later
-equations need not test the marks again: there would be a branch, and a loop that fills the block, for each access.
+equations need not test the marks again: there would be a branch, and a loop that fills the block, for each access. One
+whose first access is in the body of a loop is initialised before that loop.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
 from palladio.lower.fusion.keep_arrays import ARRAYS_KEPT
 from palladio.lower.initialization import stores_all
 from palladio.lower.ranges import constants
+from palladio.ops.control import loop, repeat
 from palladio.ops.grid import InitMarks, grid_call
 from palladio.ops.references.initialization import initialize as initialize_op
 from palladio.ops.references.initialization import store_rows
@@ -23,6 +25,7 @@ Begun = Mapping[Atom, InitMarks]
 """The references to blocks that may be uninitialised, with their marks."""
 
 NO_VALUES = "a block may be accessed before it has values"
+IN_EACH_STEP = "each step of a loop looks at the marks of a block"
 NOT_STORED = "a block counts as stored, and the next access to it does not store all of it"
 NOT_MARKED = "rows are stored to a block that begins without values, and not marked"
 NO_MARKS = "rows are marked of a block that has no marks of rows, or has all its values"
@@ -61,6 +64,10 @@ class _Initializing:
                     self.found.append((eqn, NOT_STORED))
                 begun.pop(eqn.ref, None)
             elif eqn.op.control:
+                for ref in _begun_in_steps(eqn, begun):
+                    self.found.append((eqn, IN_EACH_STEP))
+                    builder.emit(initialize_op, ref, stored=False)
+                    del begun[ref]
                 eqn = self.inner(eqn, begun)
             elif eqn.op is store_rows and eqn.ref in begun and begun[eqn.ref].rows > 1:
                 eqn = self.marked(eqn)
@@ -90,6 +97,16 @@ class _Initializing:
             return eqn
         self.found.append((eqn, NOT_MARKED))
         return with_parts(eqn, eqn.inputs, {**eqn.params, "marks": True})
+
+
+def _begun_in_steps(eqn: Eqn, begun: Begun) -> list[Atom]:
+    """The references to blocks that each step of a loop would initialise, which is done once before it."""
+    if eqn.op not in (loop, repeat):
+        return []
+    given = [(var, atom) for var, atom in constants(eqn, eqn.body) if atom in begun]
+    inside = _Initializing().kernel(eqn.body, {var: begun[atom] for var, atom in given})
+    filled = [each.ref for each in inside.eqns if each.op is initialize_op and not each.stored]
+    return [atom for var, atom in given if var in filled]
 
 
 def _stored_next(eqns: tuple[Eqn, ...], ref: Atom) -> bool:
