@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -223,19 +223,20 @@ class Ahead:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none."""
         return None if self._short is None else self._short.ready(library, device, shape)
 
-    def of_fewer_rows(self, positions: Collection[int], rows: int) -> Ahead | None:
+    def of_fewer_rows(self, axes: Mapping[int, int], rows: int, result: int | None = 0) -> Ahead | None:
         """The function for some arrays, and a result, of fewer rows, without compiling anything; None if that is not
         possible. Unsafe: its caller knows that no row of the result depends on rows that are left out.
 
         Args:
-            positions: of these arrays among the function's.
+            axes: the axis of the rows of each of these arrays, by their positions among the function's.
+            result: the axis of the rows of the result; None if it has none.
         """
         made = getattr(self._run, "of_fewer_rows", None)
-        run = None if made is None or self._captured or self._result is None else made(positions, rows)
+        run = None if made is None or self._captured or self._result is None else made(axes, rows, result)
         if run is None:
             return None
         types = [
-            ArrayType((rows, *type.shape[1:]), type.dtype) if n in positions else type
+            ArrayType((*type.shape[: axes[n]], rows, *type.shape[axes[n] + 1 :]), type.dtype) if n in axes else type
             for n, type in enumerate(self._types)
         ]
         return Ahead(run, (), types, self._names, run.results, self._structure, self._growing)

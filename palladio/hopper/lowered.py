@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,9 @@ from palladio.types.dtypes import DType
 
 HEADER = "palladio.cuh"
 """The header of a kernel's text: `device.cuh` and the products that it uses, or equivalents for another machine."""
+
+MAP_ALIGNMENT = 16
+"""The strides of a tensor map are multiples of as many bytes (CUDA driver API, `cuTensorMapEncodeTiled`)."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,23 @@ class Array:
     zeroed: bool = False
 
     @property
-    def row_bytes(self) -> int:
-        """The bytes of one index of the first axis."""
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
+    def strides(self) -> tuple[int, ...]:
+        """The bytes between neighbours along each axis."""
+        return tuple(math.prod(self.shape[n + 1 :]) * self.dtype.itemsize for n in range(len(self.shape)))
+
+    def resized(self, axis: int, size: int) -> Array:
+        """The array with another size of an axis."""
+        return replace(self, shape=(*self.shape[:axis], size, *self.shape[axis + 1 :]))
+
+
+def _of_other_size(spec: MapSpec, array: Array, other: Array, axis: int) -> MapSpec | None:
+    """The tensor map of an array for another one, of another size along an axis; None if the map has other axes."""
+    if (spec.dims, spec.strides) == (array.shape, array.strides[:-1]):
+        aligned = all(stride % MAP_ALIGNMENT == 0 for stride in other.strides[:-1])
+        return replace(spec, dims=other.shape, strides=other.strides[:-1]) if aligned else None
+    if axis == 0 and (*spec.dims[:1], *spec.strides[:1]) == (array.shape[0], array.strides[0]):
+        return replace(spec, dims=(other.shape[0], *spec.dims[1:]))
+    return None
 
 
 @dataclass(frozen=True)
@@ -150,30 +167,29 @@ class Lowered:
         """The tensor maps among the parameters, in order."""
         return tuple(each.spec for each in self.parameters if isinstance(each, MapParameter))
 
-    def of_fewer_rows(self, numbers: Collection[int], rows: int) -> Lowered | None:
+    def of_fewer_rows(self, axes: Mapping[int, int], rows: int) -> Lowered | None:
         """The kernel for arrays with fewer rows, in the same text; None if the text accesses them other than by maps.
 
         The copy engine clips at the rows of a map. The blocks of other rows run, and store nothing.
 
         Args:
-            numbers: the arrays, by number.
-            rows: the size of their first axis.
+            axes: the axis of the rows of each of these arrays, by their numbers.
+            rows: the size of these axes.
         """
-        changed = []
+        arrays = tuple(each.resized(axes[n], rows) if n in axes else each for n, each in enumerate(self.arrays))
+        changed: list[Parameter] = []
         for each in self.parameters:
-            if isinstance(each, MapParameter) and each.spec.array in numbers:
-                spec, array = each.spec, self.arrays[each.spec.array]
-                if (*spec.dims[:1], *spec.strides[:1]) != (array.shape[0], array.row_bytes):
+            if isinstance(each, MapParameter) and each.spec.array in axes:
+                number = each.spec.array
+                spec = _of_other_size(each.spec, self.arrays[number], arrays[number], axes[number])
+                if spec is None:
                     return None
-                changed.append(replace(each, spec=replace(spec, dims=(rows, *spec.dims[1:]))))
-            elif isinstance(each, ArrayParameter) and each.array in numbers:
+                changed.append(replace(each, spec=spec))
+            elif isinstance(each, ArrayParameter) and each.array in axes:
                 return None
             else:
                 changed.append(each)
-        arrays = (
-            replace(each, shape=(rows, *each.shape[1:])) if n in numbers else each for n, each in enumerate(self.arrays)
-        )
-        return replace(self, parameters=tuple(changed), arrays=tuple(arrays))
+        return replace(self, parameters=tuple(changed), arrays=arrays)
 
     def blocks(self, operands: Sequence[Any]) -> int:
         """The number of blocks of a launch.

@@ -139,6 +139,16 @@ def test_tgmm_of_clusters_whose_blocks_share_loads(axis: str) -> None:
         assert error(got, transposed(lhs, rhs, sizes)) < ROUNDED
 
 
+@pytest.mark.parametrize("widths", [(64, 32), (32, 64), (16, 128)])
+def test_attention_of_values_of_another_width(widths: tuple[int, int]) -> None:
+    """Buffers of queries and results are as wide as the wider one: rows of the other are a part of a swizzled row."""
+    d, e = widths
+    q, k, v = normal(1, 100, d), normal(1, 100, d, seed=1), normal(1, 100, e, seed=2)
+    expected, *_ = attention_reference(q, k, v, normal(1, 100, e), False)
+    for out in on_twin(hopper.attention, q, k, v, schedules=SCHEDULES[1:3]):
+        assert error(out, expected) < 1e-2
+
+
 @pytest.mark.parametrize(("width", "causal"), [(64, False), (64, True), (128, True), (256, False)])
 def test_attention_of_shared_heads(width: int, causal: bool) -> None:
     q, k, v = (normal(heads, 200, width, seed=100 * heads + n) for n, heads in enumerate((2, 1, 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,17 +64,19 @@ class KernelCall:
                 self.compiled(self.lowered, self.cubin)
         return self.cubin
 
-    def of_fewer_rows(self, operands: Collection[int], rows: int) -> KernelCall | None:
+    def of_fewer_rows(self, operands: Mapping[int, int], rows: int, result: int | None = 0) -> KernelCall | None:
         """The call for operands and results with fewer rows, in the same machine code; None if that cannot be.
 
         Args:
-            operands: the positions of these operands; all results have as many rows.
+            operands: the axis of the rows of each of these operands, by position.
+            result: the axis of the rows of the results; None if they have none.
         """
-        arrays = enumerate(self.lowered.arrays)
-        numbers = [
-            n for n, each in arrays if each.role == "output" or (each.role == "operand" and each.position in operands)
-        ]
-        found = self.lowered.of_fewer_rows(numbers, rows)
+        axes = {}
+        for number, each in enumerate(self.lowered.arrays):
+            axis = operands.get(each.position) if each.role == "operand" else result if each.role == "output" else None
+            if axis is not None:
+                axes[number] = axis
+        found = self.lowered.of_fewer_rows(axes, rows)
         return None if found is None else KernelCall(found, like=self)
 
     def takes_from_host(self, number: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ class OneKernel:
         made = KeptCall(self.call, [(type.shape, type.dtype) for type in types])
         return made if made.usable else None
 
-    def of_fewer_rows(self, operands: Collection[int], rows: int) -> OneKernel | None:
+    def of_fewer_rows(self, operands: Mapping[int, int], rows: int, result: int | None = 0) -> OneKernel | None:
         """The program for operands and results with fewer rows; None if that takes other machine code."""
-        found = self.call.of_fewer_rows(operands, rows)
+        found = self.call.of_fewer_rows(operands, rows, result)
         return None if found is None else OneKernel(found)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
@@ -107,10 +107,10 @@ class OnCard:
         call = self.only_call
         return None if call is None else OneKernel(call).kept(types)
 
-    def of_fewer_rows(self, operands: Collection[int], rows: int) -> OneKernel | None:
+    def of_fewer_rows(self, operands: Mapping[int, int], rows: int, result: int | None = 0) -> OneKernel | None:
         """The program for operands and results with fewer rows; None if it is not one kernel that is compiled so."""
         call = self.only_call
-        return None if call is None else OneKernel(call).of_fewer_rows(operands, rows)
+        return None if call is None else OneKernel(call).of_fewer_rows(operands, rows, result)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         """The values of the program's outputs."""

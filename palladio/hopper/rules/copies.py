@@ -146,6 +146,8 @@ def boxes(copy: Copy) -> list[Box]:
     found = list(_cut(sizes, _matched(copy.inner, layout, [sizes[axis] for axis in axes], axes), layout))
     if any(box.offset % LINE for box in found):
         raise Refused("the copy engine fills shared memory from a multiple of 128 bytes on")
+    if layout.swizzle and any(box.shape[-1] != layout.span for box in found):
+        raise Refused("the copy engine fills whole rows of a swizzle")
     return found
 
 

@@ -15,15 +15,16 @@ import torch
 
 from palladio import library
 from palladio.interop.extras import executor_named
-from palladio.interop.torch.derivatives import alike, keep, total, widened
+from palladio.interop.torch.derivatives import alike, is_transformed, keep, total, widened
 from palladio.interop.torch.registration import apply, operator
 from palladio.library.checks import Tile
-from palladio.library.namesakes import on_hopper
+from palladio.library.namesakes import EXECUTORS, on_hopper
 
 Tensor = torch.Tensor
 Tiles = list[int]
 
 FORWARD, LEFT, RIGHT = range(3)
+_HALVES = (torch.float16, torch.bfloat16)
 GRADIENT_WIDTH = 256
 """The most columns of keys, and of values, that `library.hopper.attention_vjp` takes."""
 
@@ -309,36 +310,71 @@ def _attention_context(ctx: Any, inputs: Any, output: Tensor) -> None:
     keep(ctx, q, k, v)
 
 
-def _attention_backward(ctx: Any, grad: Tensor) -> Any:
-    """The textbook derivative, which computes the weights `[..., m, n]` again and holds them in memory.
+@operator("palladio::attention_gradients")
+def attention_gradients(
+    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, causal: bool, scale: float | None, interpret: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v: on Hopper by kernels that store no weights, else by the textbook derivative."""
+    executor = executor_named(interpret)
+    hopper = on_hopper(executor, (q, k, v))
+    if hopper is None:
+        return _textbook_gradients(q, k, v, grad, causal, scale)
+    options = {"causal": causal, "scale": scale, "interpret": executor}
+    residuals = hopper.attention(q, k, v, save_residuals=True, **options)
+    found: tuple[Tensor, Tensor, Tensor] = hopper.attention_vjp(q, k, v, *residuals, grad, **options)
+    return found
 
-    On Hopper, kernels that store no weights, unless the derivative is to be differentiated or a mode sees operators, as
-    while PyTorch compiles.
-    """
+
+@attention_gradients.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _attention_backward(ctx: Any, grad: Tensor) -> Any:
+    """The kernels for Hopper, as one operator in a compiled graph, unless the derivative is to be differentiated."""
     q, k, v = ctx.saved_tensors
-    interpret = executor_named(ctx.interpret)
-    fits = max(q.shape[-1], v.shape[-1]) <= GRADIENT_WIDTH
-    fits = fits and not torch.is_grad_enabled() and not torch._C._len_torch_dispatch_stack()
-    hopper = on_hopper(interpret, (q, k, v)) if fits else None
-    if hopper is not None:
-        options = {"causal": ctx.causal, "scale": ctx.scale, "interpret": interpret}
-        residuals = hopper.attention(q, k, v, save_residuals=True, **options)
-        return *hopper.attention_vjp(q, k, v, *residuals, grad, **options), None, None, None, None, None
-    wq, wk, wv, scale, weights = _attention_weights(ctx, ctx.saved_tensors)
+    given = q, k, v, grad, ctx.causal, ctx.scale
+    if not torch.is_grad_enabled() and _has_gradient_kernels(q, k, v, ctx.interpret):
+        grads = apply(attention_gradients, *given, ctx.interpret)
+    else:
+        grads = _textbook_gradients(*given)
+    return *grads, None, None, None, None, None
+
+
+def _has_gradient_kernels(q: Tensor, k: Tensor, v: Tensor, interpret: str) -> bool:
+    """True if kernels for Hopper may compute the gradients."""
+    tensors, executor = (q, k, v), executor_named(interpret)
+    if max(q.shape[-1], v.shape[-1]) > GRADIENT_WIDTH or is_transformed():
+        return False
+    if not torch._C._len_torch_dispatch_stack():
+        return on_hopper(executor, tensors) is not None
+    # A mode sees operators, as while PyTorch compiles: this decides as `on_hopper` does, by properties alone.
+    if any(hasattr(each, "placements") for each in tensors):
+        return False  # distributed: PyTorch distributes the textbook derivative
+    there = interpret in EXECUTORS or (not interpret and all(each.is_cuda for each in tensors))
+    return there and q.dtype in _HALVES and q.dtype == k.dtype == v.dtype and 0 not in (*q.shape, *k.shape, *v.shape)
+
+
+def _textbook_gradients(
+    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, causal: bool, scale: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The derivative that computes the weights `[..., m, n]` again and holds them in memory."""
+    wq, wk, wv, factor, weights = _attention_weights(q, k, v, causal, scale)
     wgrad = grad.to(wq.dtype)
     grad_weights = wgrad @ wv.mT
-    grad_scores = _softmax_derivative(weights, grad_weights) * scale
-    grads = (grad_scores @ wk, grad_scores.mT @ wq, weights.mT @ wgrad)
-    return *(each.to(old.dtype) for each, old in zip(grads, (q, k, v), strict=True)), None, None, None, None, None
+    grad_scores = _softmax_derivative(weights, grad_weights) * factor
+    of_q, of_k, of_v = grad_scores @ wk, grad_scores.mT @ wq, weights.mT @ wgrad
+    return of_q.to(q.dtype), of_k.to(k.dtype), of_v.to(v.dtype)
 
 
-def _attention_weights(ctx: Any, saved: Any) -> tuple[Tensor, Tensor, Tensor, float, Tensor]:
+def _attention_weights(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None
+) -> tuple[Tensor, Tensor, Tensor, float, Tensor]:
     """Queries, keys and values in float32 or wider, the scale, and the weights `[..., m, n]`."""
-    q, k, v = saved
-    scale = q.shape[-1] ** -0.5 if ctx.scale is None else ctx.scale
-    wq, wk, wv = map(widened, saved)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    wq, wk, wv = map(widened, (q, k, v))
     scores = wq @ wk.mT * scale
-    if ctx.causal:
+    if causal:
         scores = scores + torch.full_like(scores, -torch.inf).triu(1)
     return wq, wk, wv, scale, torch.softmax(scores, dim=-1)
 
@@ -347,7 +383,7 @@ def _attention_forward(
     ctx: Any, saved: Any, q: Tensor | None, k: Tensor | None, v: Tensor | None, *others: Any
 ) -> Tensor | None:
     """The textbook derivative, which holds the weights `[..., m, n]` in memory."""
-    wq, wk, wv, scale, weights = _attention_weights(ctx, saved)
+    wq, wk, wv, scale, weights = _attention_weights(saved[0], saved[1], saved[2], ctx.causal, ctx.scale)
     scores = total(
         None if q is None else q.to(wq.dtype) @ wk.mT * scale, None if k is None else wq @ k.to(wk.dtype).mT * scale
     )

@@ -18,7 +18,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.library.checks import dtype_of, fail, require_array, require_number, stored, zeros
-from palladio.library.hopper.kept import called, kept_call
+from palladio.library.hopper.kept import RowBucket, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -273,8 +273,23 @@ def attention(
     if save_residuals:
         result, logarithms = _kernel(problem, dtype, interpret)(*operands)
         return result.reshape(shape), logarithms.reshape((*lead, m))
+    bucket = _bucket(problem, dtype, interpret)
     kernel = functools.partial(_kernel, problem, dtype, interpret)
-    return called(key, kernel, interpret, (q, k, v), shape, out, operands=operands, flat=flat)
+    return called(key, kernel, interpret, (q, k, v), shape, out, operands=operands, flat=flat, bucket=bucket)
+
+
+def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket | None:
+    """The numbers of queries that share a kernel, and with a causal mask as many keys, of which none is then past the
+    query. Other keys past the last would need a mask of their own, so that their number is compiled into the kernel."""
+    both = problem.causal and problem.keys == problem.queries
+
+    def kernel(rows: int) -> Any:
+        keys = rows if both else problem.keys
+        return _kernel(dataclasses.replace(problem, queries=rows, keys=keys), dtype, interpret)
+
+    operands = {0: 1, 1: 1, 2: 1} if both else {0: 1}
+    widths = problem.width * dtype.itemsize, problem.out_width * dtype.itemsize
+    return RowBucket.of(problem.queries, operands, widths, kernel, result=1)
 
 
 def _in_heads(x: Any) -> Any:

@@ -428,7 +428,7 @@ def gmm(
         return _kernel(body, problem, (rows, n), dtype, blocks, tiles, interpret)
 
     widths = k * types[0].itemsize, n * dtype.itemsize
-    bucket = None if factors or selection.existing else RowBucket.of(m, (1,), widths, kernel)
+    bucket = None if factors or selection.existing else RowBucket.of(m, {1: 0}, widths, kernel)
     given, whole = (sizes, lhs, rhs, *further, *factors), functools.partial(kernel, m)
     return called(key, whole, interpret, arrays, (m, n), out, operands=given, bucket=bucket)
 
@@ -497,15 +497,24 @@ def tgmm(
     sizes = group_sizes_of(group_sizes, m)
     groups = group_count(num_actual_groups, sizes.shape[0], group_offset)
     selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
-    matrix = k, n, pl.cdiv(m, max(selection.total, 1)), groups
-    dtype, config = _checked(lhs, rhs, preferred_element_type, config, matrix, ("m", "n"), existing_out=existing_out)
+
+    def checked(rows: int) -> tuple[Any, MatmulConfig]:
+        matrix = k, n, pl.cdiv(rows, max(selection.total, 1)), groups
+        return _checked(lhs, rhs, preferred_element_type, config, matrix, ("m", "n"), existing_out=existing_out)
+
+    dtype, _ = checked(m)
     require_existing(existing_out, (groups, k, n), dtype)
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
-    problem = GroupedProblem(m, k, n, groups, config, selection=selection)
-    body = _tgmm_kernel if selection.of_all else _tgmm_of_some_kernel
-    kernel = functools.partial(_tgmm_call, body, problem, dtype_of(lhs), dtype, interpret)
-    return called(key, kernel, interpret, arrays, (groups, k, n), out, operands=(sizes, lhs, rhs, *further))
+    body, operand = _tgmm_kernel if selection.of_all else _tgmm_of_some_kernel, dtype_of(lhs)
+
+    def kernel(rows: int) -> Any:
+        problem = GroupedProblem(rows, k, n, groups, checked(rows)[1], selection=selection)
+        return _tgmm_call(body, problem, operand, dtype, interpret)
+
+    bucket = RowBucket.of(m, {1: 1, 2: 0}, (m * operand.itemsize, n * operand.itemsize), kernel, result=None)
+    given, whole = (sizes, lhs, rhs, *further), functools.partial(kernel, m)
+    return called(key, whole, interpret, arrays, (groups, k, n), out, operands=given, bucket=bucket)
 
 
 def _tgmm_call(body: Any, problem: GroupedProblem, operand: Any, dtype: Any, interpret: Any) -> Any:

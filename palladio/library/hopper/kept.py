@@ -6,7 +6,7 @@ dtypes and options, a later call goes from the arrays to the launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,17 +30,23 @@ class RowBucket:
 
     Fields:
         rows: the largest number.
-        operands: the positions of the operands with as many rows. The result has as many, too.
+        operands: the axis of the rows of each operand that has them, by position.
         kernel: makes the kernel for a number of rows.
+        result: the axis of the rows of the result; None if it has none.
     """
 
     rows: int
-    operands: Sequence[int]
+    operands: Mapping[int, int]
     kernel: Callable[[int], Callable[..., Any]]
+    result: int | None = 0
 
     @staticmethod
     def of(
-        rows: int, operands: Sequence[int], widths: Sequence[int], kernel: Callable[[int], Callable[..., Any]]
+        rows: int,
+        operands: Mapping[int, int],
+        widths: Sequence[int],
+        kernel: Callable[[int], Callable[..., Any]],
+        result: int | None = 0,
     ) -> RowBucket | None:
         """The bucket of a number of rows; None if it has no other, or if the rows cannot be copied by the engine.
 
@@ -48,11 +54,12 @@ class RowBucket:
 
         Args:
             widths: the bytes of a row of each operand and of the result.
+            operands, kernel, result: as in the fields.
         """
         least = 16 if rows <= 64 else 64 if rows <= 128 else 128
         most = _rounded(rows, max(least, (1 << (rows - 1).bit_length()) // 32))
         copied = all(width % COPIED_BYTES == 0 for width in widths)
-        return RowBucket(most, operands, kernel) if copied and most != rows else None
+        return RowBucket(most, operands, kernel, result) if copied and most != rows else None
 
 
 def _rounded(number: int, step: int) -> int:
@@ -142,9 +149,10 @@ def _of_bucket(key: Hashable, bucket: RowBucket, interpret: Any, operands: Seque
         given = [pl.ShapeDtypeStruct(_shape(each, n, bucket), dtype_of(each)) for n, each in enumerate(operands)]
         found = _ahead(key, bucket.kernel(bucket.rows), executor, given)
         _KEPT.keep(known, found, interpret, operands)
-    return found.of_fewer_rows(bucket.operands, operands[bucket.operands[0]].shape[0])
+    position, axis = next(iter(bucket.operands.items()))
+    return found.of_fewer_rows(bucket.operands, operands[position].shape[axis], bucket.result)
 
 
 def _shape(operand: Any, position: int, bucket: RowBucket) -> tuple[int, ...]:
-    shape = tuple(operand.shape)
-    return (bucket.rows, *shape[1:]) if position in bucket.operands else shape
+    shape, axis = tuple(operand.shape), bucket.operands.get(position)
+    return shape if axis is None else (*shape[:axis], bucket.rows, *shape[axis + 1 :])

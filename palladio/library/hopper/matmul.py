@@ -190,7 +190,7 @@ def matmul(
         problem = _Problem(rows, n, k, chosen, bool(transpose_rhs), scales, sums)
         return _kernel(problem, *operands, dtype, interpret)
 
-    bucket = None if factors else RowBucket.of(m, (0,), (k * operands[0].itemsize, n * dtype.itemsize), kernel)
+    bucket = None if factors else RowBucket.of(m, {0: 0}, (k * operands[0].itemsize, n * dtype.itemsize), kernel)
     whole = functools.partial(kernel, m)
     return called(key, whole, interpret, arrays, (m, n), out, operands=(x, y, *factors), bucket=bucket)
 

@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 import palladio as pl
 from palladio import library
@@ -15,7 +17,7 @@ from palladio.base.errors import PalladioError
 from palladio.interop import torch as operators
 from palladio.library import hopper
 from tests.hopper.driver.fake import FakeDriver
-from tests.hopper.driver.stand_ins import Torch, numpy_of
+from tests.hopper.driver.stand_ins import Torch, by_address, numpy_of
 from tests.hopper.kernels import BF16, F32, error, normal
 from tests.library.test_experts import reference as experts
 
@@ -260,6 +262,48 @@ def test_gradients_of_attention_hold_no_scores() -> None:
     for found, wanted in zip(given, exact, strict=True):
         assert found.grad.dtype is torch.bfloat16
         assert error(found.grad.float().numpy(), wanted.grad.numpy()) < 2e-2
+
+
+@pytest.mark.filterwarnings("ignore:CUDA initialization")
+@pytest.mark.parametrize("causal", [False, True])
+def test_nor_do_those_of_a_compiled_graph(causal: bool) -> None:
+    graphs: list[set[str]] = []
+
+    def noted(graph: Any, inputs: Any) -> Any:
+        graphs.append({str(node.target) for node in graph.graph.nodes if node.op == "call_function"})
+        return make_boxed_func(graph.forward)
+
+    compiled = torch.compile(
+        lambda q, k, v: operators.attention(q, k, v, causal=causal, scale=0.25, interpret="hopper-twin"),
+        fullgraph=True,
+        backend=aot_autograd(fw_compiler=noted, bw_compiler=noted),
+    )
+    shapes = (1, 4, 48, 64), (1, 2, 48, 64), (1, 2, 48, 32), (1, 4, 48, 32)
+    q, k, v, grad = (torch.from_numpy(normal(*shape, dtype=F32)).bfloat16() for shape in shapes)
+    given = [each.requires_grad_() for each in (q, k, v)]
+    compiled(*given).backward(grad)
+    forward, backward = graphs
+    assert "palladio.attention.default" in forward and "palladio.attention_gradients.default" in backward
+    assert not any("softmax" in name or "mm" in name for name in backward)
+    exact = [each.detach().double().requires_grad_() for each in given]
+    heads = exact[0], *(each.repeat_interleave(2, 1) for each in exact[1:])
+    torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=causal, scale=0.25).backward(grad.double())
+    for found, wanted in zip(given, exact, strict=True):
+        assert found.grad.dtype is torch.bfloat16 and found.grad.shape == found.shape
+        assert error(found.grad.float().numpy(), wanted.grad.numpy()) < 2e-2
+
+
+def test_gradients_of_attention_on_a_card(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_address(card, monkeypatch)
+    q, k, v, grad = (normal(2, 48, 64, seed=seed) for seed in range(4))
+    given = [cuda.tensor(each).requires_grad_() for each in (q, k, v)]
+    operators.attention(*given, causal=True).backward(cuda.tensor(grad))
+    names = [each.lowered.name for each in card.kernels]
+    assert {"_queries_kernel", "_keys_kernel"} <= {f"_{name.strip('_')}" for name in names} and not card.failures
+    exact = [torch.from_numpy(wide(each)).requires_grad_() for each in (q, k, v)]
+    torch.nn.functional.scaled_dot_product_attention(*exact, is_causal=True).backward(torch.from_numpy(wide(grad)))
+    for found, wanted in zip(given, exact, strict=True):
+        assert found.grad.is_cuda and error(numpy_of(found.grad), wanted.grad.numpy()) < 2e-2
 
 
 RECORD = "calls are recorded and run nothing from here on"

@@ -86,6 +86,71 @@ def test_rows_of_a_grouped_product(card: FakeDriver, cuda: Torch, monkeypatch: p
         right(100, 100)
 
 
+def test_rows_of_a_transposed_grouped_product(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def right(*sizes: int, rows: int = 0) -> None:
+        m = sum(sizes) + rows
+        lhs, rhs = normal(64, m), normal(m, 96)
+        found = numpy_of(hopper.tgmm(cuda.tensor(lhs), cuda.tensor(rhs), cuda.tensor(np.int32(sizes))))
+        ends = np.cumsum(sizes)
+        wanted = [wide(lhs[:, end - size : end]) @ wide(rhs[end - size : end]) for size, end in zip(sizes, ends)]
+        assert error(found, np.stack(wanted)) < 5e-3
+
+    right(60, 44)
+    compiles_no_more(monkeypatch)
+    right(0, 96)
+    right(70, 0, rows=10)
+    right(1, 127)
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(100, 100)
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
+    scores = wide(q) @ wide(k).swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ wide(v)
+
+
+@pytest.mark.parametrize("lead", [(4,), (1, 4)])
+def test_tokens_of_causal_attention(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, lead: tuple[int, ...]
+) -> None:
+    def right(tokens: int, **out: Any) -> None:
+        q, k, v = normal(*lead, tokens, 64), normal(*lead[:-1], 2, tokens, 64), normal(*lead[:-1], 2, tokens, 128)
+        result = hopper.attention(*map(cuda.tensor, (q, k, v)), causal=True, **out)
+        assert tuple(result.shape) == (*lead, tokens, 128)
+        heads = (np.repeat(each, 2, axis=-3) for each in (k, v))
+        assert error(numpy_of(result), attended(q, *heads, True)) < 1e-2
+
+    right(200)
+    compiles_no_more(monkeypatch)
+    for tokens in (129, 255, 256, 200):
+        right(tokens)
+    right(190, out=cuda.tensor(np.zeros((*lead, 190, 128), BF16)))
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(257)
+
+
+def test_queries_of_attention(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    k, v = normal(2, 150, 64), normal(2, 150, 64, seed=1)
+
+    def right(queries: int, causal: bool = False) -> None:
+        q = normal(2, queries, 64, seed=queries)
+        result = hopper.attention(*map(cuda.tensor, (q, k, v)), causal=causal)
+        assert error(numpy_of(result), attended(q, k, v, causal)) < 1e-2
+
+    right(100)
+    right(100, causal=True)
+    compiles_no_more(monkeypatch)
+    for queries in (65, 128, 90):
+        right(queries)
+        right(queries, causal=True)
+    assert not card.failures
+
+
 def test_rows_that_threads_copy_are_compiled_for(
     card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,12 +165,12 @@ def test_rows_that_threads_copy_are_compiled_for(
 
 def test_a_text_that_reads_rows_otherwise_is_for_its_own_number_of_rows() -> None:
     kernel = lowered(hopper.softmax, normal(64, 128, dtype=F32))
-    assert kernel.of_fewer_rows((0, 1), 60) is None
+    assert kernel.of_fewer_rows({0: 0, 1: 0}, 60) is None
 
 
 def test_buckets_are_small() -> None:
     for rows in range(1, 40000, 7):
-        bucket = RowBucket.of(rows, (0,), (16,), lambda rows: fails)
+        bucket = RowBucket.of(rows, {0: 0}, (16,), lambda rows: fails)
         most = rows if bucket is None else bucket.rows
         assert rows <= most <= max(-(-rows // 128) * 128, rows + rows // 16)
         assert rows > 64 or most < rows + 16
