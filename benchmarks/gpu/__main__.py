@@ -209,14 +209,26 @@ def _bench_parts(options: argparse.Namespace, found: results.Results, begun: flo
     from benchmarks.gpu import card, table
 
     right = True
+    speeds: dict[str, float] = {}
     for name in options.only or table.names():
         left = begun + BENCH_S - time.monotonic()
         said = _only_record(["case", name, "--scale", str(options.scale)], min(CASE_S, left))
         record = {"case": name, "skipped": said} if isinstance(said, str) else {**said, "clocks": card.clocks()}
+        _beside(record, table, speeds)
         found.add("cases", record)
         print(results.case_line(record), flush=True)
         right &= not isinstance(said, str) and results.meets_aims(record)
     return right
+
+
+def _beside(record: dict[str, Any], table: Any, speeds: dict[str, float]) -> None:
+    """Add the share of the rate of the case that this one is compared with; keeps this one's rate."""
+    name, rate = record["case"], record.get("tflops", {}).get(table.OURS)
+    base = table.CASES[name].beside if name in table.CASES else None
+    if rate is not None:
+        speeds[name] = rate
+        if base in speeds:
+            record |= {"beside": base, "share": rate / speeds[base], "least_share": table.SHARE}
 
 
 _COMMANDS = {"test": _test, "bench": _bench, "point": _point, "rows": _rows, "case": _case}

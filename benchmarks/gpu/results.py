@@ -54,7 +54,9 @@ def row_lines(records: list[dict[str, Any]]) -> list[str]:
 
 
 def meets_aims(record: dict[str, Any]) -> bool:
-    """True unless a measured case is slower than its aims: the ratio to its peer, and TFLOP/s."""
+    """True unless a measured case is slower than its aims: the ratio to its peer, TFLOP/s, and its share of another."""
+    if record.get("share", 1.0) < record.get("least_share", 0.0):
+        return False
     if record.get("ratio") is not None and record["ratio"] < record["aim"]:
         return False
     least = record.get("least_tflops")
@@ -67,10 +69,18 @@ def case_line(record: dict[str, Any]) -> str:
     missing = "".join(f"\n    {who}: {why}" for who, why in record.get("missing", {}).items())
     if "skipped" in record:
         return f"{name} skipped: {record['skipped']}"
+    if "correlations" in record:
+        found = ", ".join(f"{who} {_two(value)}" for who, value in record["correlations"].items())
+        return f"{name} rank correlation over {record['configurations']} configurations: {found}"
     if "milliseconds" not in record:
         return f"{name} not measured{missing}"
     times = ", ".join(
         f"{who} {time:.3f} ms ({record['tflops'][who]:.0f} TFLOP/s)" for who, time in record["milliseconds"].items()
     )
     ratio = "no ratio" if record["ratio"] is None else f"{record['ratio']:.2f}x (aim {record['aim']})"
-    return f"{name} {ratio}: {times}{missing}"
+    share = f"; {record['share']:.2f} of {record['beside']}" if "share" in record else ""
+    return f"{name} {ratio}: {times}{share}{missing}"
+
+
+def _two(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"

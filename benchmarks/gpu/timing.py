@@ -15,7 +15,7 @@ FLUSHED = 128 << 20
 """Bytes that are written before each timing: more than the L2 cache (50 MiB), and some tens of microseconds of work
 in which the host runs ahead of the card."""
 ROUNDS, LEAST_ROUNDS = 30, 5
-SECONDS = 6.0
+SECONDS = 4.0
 """Time limit of the rounds of a case, after which no further round starts."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
 import json
 import os
 import signal
@@ -11,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -18,11 +21,12 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import children, results, table
+from benchmarks.gpu import children, cost_model, results, table
 from benchmarks.gpu.children import MARK, PAST, Part
 from benchmarks.gpu.points import POINTS
 from benchmarks.gpu.rows import name_of
 from palladio.call.staged import CALLS
+from palladio.library import hopper
 from palladio.library.hopper import kept
 from tests.architecture.source import ROOT
 from tests.hopper.driver.fake import FakeDriver
@@ -87,7 +91,8 @@ def test_the_bench_command_from_end_to_end(
     here: FakeDriver, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.json"
-    only = ["matmul bf16 4096", "gmm 256 groups unaligned", "attention 16k, default", "moe_mlp Qwen3", "a new case"]
+    gmm, names = table.GMM, ("attention 16k, default", "moe_mlp Qwen3", "a new case")
+    only = ["matmul bf16 4096", gmm, "gmm 256 groups unaligned", *names]
     arguments = [part for name in only for part in ("--only", name)]
 
     def missing(torch: object, scale: float) -> None:
@@ -100,6 +105,7 @@ def test_the_bench_command_from_end_to_end(
         assert "Palladio" in case["milliseconds"], case
         assert case["ratio"] == 1, "the imitated card takes the same time for all"
     assert "Palladio" in experts["milliseconds"], "its peer counts tokens in a way that PyTorch has on CUDA alone"
+    assert "share" in measured[2] and measured[2]["beside"] == gmm
     assert "DeepGEMM" in measured[0]["missing"] and other["skipped"] == "there is no such function"
     assert "matmul bf16 4096" in capsys.readouterr().out
 
@@ -261,6 +267,43 @@ def test_group_sizes_have_all_rows(kind: str) -> None:
     sizes = table.sizes_of(kind, 16, 4096)
     assert sum(sizes) == 4096 and min(sizes) >= 0
     assert (0 in sizes) == (kind == "empty")
+
+
+def test_the_cost_models_are_held_against_the_card(
+    here: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    times = itertools.count(1)
+    monkeypatch.setattr(cost_model, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
+    monkeypatch.setattr(cost_model, "_milliseconds", lambda clock, call: (call(), next(times))[1])
+    monkeypatch.setattr(cost_model, "simulated", lambda config: float(config.tile_m))
+    out = tmp_path / "out.json"
+    assert command.main(["bench", "--only", cost_model.NAME, "--scale", "0.03", "--output", str(out)]) == 0
+    (record,) = json.loads(out.read_text())["cases"]
+    assert record["configurations"] == 3 and set(record["correlations"]) == {"simulator", "analytic model"}
+    assert "rank correlation over 3 configurations: simulator " in results.case_line(record)
+
+
+def test_the_configurations_are_a_hundred_and_differ() -> None:
+    found = cost_model.configurations()
+    assert len(set(found)) == len(found) == 100 and found == cost_model.configurations()
+
+
+def test_the_simulator_orders_configurations() -> None:
+    config = hopper.MatmulConfig(blocks=2)
+    assert cost_model.simulated(config) > 1.5 * cost_model.simulated(dataclasses.replace(config, blocks=8))
+
+
+def test_rank_correlation() -> None:
+    assert cost_model.rank_correlation([1, 2, 3, 4], [10, 20, 25, 90]) == pytest.approx(1)
+    assert cost_model.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert cost_model.rank_correlation([1, 2, 2, 4], [1, 2, 3, 4]) == pytest.approx(0.9486833)  # ties have mean ranks
+    assert cost_model.rank_correlation([1, 2], [3, 3]) is None
+
+
+def test_groups_of_different_sizes_are_held_against_groups_of_one_size() -> None:
+    record = {"case": "gmm", "ratio": 1.2, "aim": 1.1, "tflops": {}, "least_share": 0.95}
+    assert results.meets_aims(record | {"share": 0.96}) and not results.meets_aims(record | {"share": 0.94})
+    assert {each.beside for each in table.CASES.values()} - {None} <= set(table.CASES)
 
 
 def test_the_lines_of_the_results() -> None:
