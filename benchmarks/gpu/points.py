@@ -14,7 +14,8 @@ import numpy as np
 import palladio as pl
 import palladio.gpu as plgpu
 from benchmarks.gpu.accuracy import BF16, CUT, E4M3, F16, F32, I8, ROUNDED, SUMMED, close, normal, product
-from benchmarks.gpu.replay import replayed
+from benchmarks.gpu.replay import matmul_call, replayed
+from palladio.hopper.launch.calls import on_host_arrays
 from palladio.library import hopper
 
 
@@ -157,6 +158,38 @@ def replaced_addresses() -> str:
     return "; ".join(said)
 
 
+def fewer_rows() -> str:
+    """Machine code for more rows than an array has: tensor maps end at the rows of the call."""
+    x, y = normal(200, 128), normal(128, 512, seed=1)
+    call = matmul_call(256, 128, 512).of_fewer_rows({0: 0}, len(x))
+    if call is None:
+        raise RuntimeError("the product is compiled for its own number of rows")
+    (got,) = on_host_arrays(call, [x, y])
+    return close(got, product(x, y), ROUNDED)
+
+
+def shared_scopes() -> str:
+    """Warpgroups, one of which is a single warp, that meet at a scope in a loop (bar.sync of a part of a block)."""
+
+    def body(x: Any, out: Any) -> None:
+        group = pl.axis_index("warpgroup")
+
+        @pl.loop(0, 8)
+        def _(turn: Any) -> None:
+            def inner(tile: Any, full: Any) -> None:
+                pl.when(group == 1)(lambda: plgpu.copy_gmem_to_smem(x.at[turn], tile, full))
+
+                @pl.when(group == 0)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+                    out[turn] = tile[...]
+
+            pl.run_scoped(inner, plgpu.SMEM((64,), F32), plgpu.Barrier(), collective_axes="warpgroup")
+
+    x = normal(8, 64, dtype=F32)
+    return close(_kernel(body, x.shape, F32, (), num_threads=2, thread_name="warpgroup")(x), x, 0)
+
+
 def graphs() -> str:
     """A kernel captured into a CUDA graph on a separate stream, and replayed on other contents."""
     return replayed()
@@ -195,7 +228,7 @@ POINTS: dict[str, Callable[[], str]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         *(launch, copies, descriptors, dtypes_of_products, row_offsets, left_in_registers, register_pool, multicast),
-        *(replaced_addresses, graphs, groups, attention),
+        *(replaced_addresses, graphs, fewer_rows, shared_scopes, groups, attention),
     )
 }
 """The points in the order of their runs: later ones depend on earlier ones."""

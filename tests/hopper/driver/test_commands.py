@@ -77,10 +77,10 @@ def here(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 def test_the_test_command_from_end_to_end(here: FakeDriver, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    points = ["--only", "copies", "--only", "graphs"]
+    points = ["--only", "copies", "--only", "graphs", "--only", "fewer-rows", "--only", "shared-scopes"]
     assert command.main(["test", *points, "--rows", "2", "--workers", "1", "--output", str(out)]) == 0
     found = json.loads(out.read_text())
-    assert [point["right"] for point in found["points"]] == [True, True]
+    assert [point["right"] for point in found["points"]] == [True] * 4
     assert [row["outcome"] for row in found["rows"]] == ["right", "right"]
     facts = found["facts"]
     assert facts["card"] == "Imitated H100" and facts["versions"]["numpy"] and facts["ended"] == "complete"
