@@ -95,6 +95,7 @@ class Chain:
         self.makers = [_maker(type) for type in types]
         self.between = between
         self.given = inputs + len(types)
+        self.results = range(inputs, self.given)
         self.slots = [
             [(slot, number) for slot, number in enumerate(step.arrays) if number < self.given] for step in steps
         ]
@@ -118,7 +119,7 @@ class Chain:
             positions: of the inputs that have fewer rows.
             written: the results have fewer too, and each of them is written.
         """
-        results = range(self.given - len(self.types), self.given) if written else ()
+        results = self.results if written else ()
         blocks = [
             view.access
             for step in self.steps
@@ -162,7 +163,8 @@ class Chain:
             for slot, place in self.slots[number]:
                 table[slot] = addresses[place]
             try:
-                _run(step, table, work.sizes[number], work.marks[number] if marked else EMPTY, arrays, weight)
+                marks = work.marks[number] if marked else EMPTY
+                _run(step, table, work.sizes[number], marks, arrays, weight, () if marked else self.results)
             except Exception as error:
                 with attach(step.eqn.location, f"running {step.eqn.kernel.name}"):
                     raise error
@@ -171,7 +173,20 @@ class Chain:
         return results
 
 
-def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[Array], weight: int) -> None:
+def _run(
+    step: Step,
+    table: Any,
+    sizes: Any,
+    marks: bytearray,
+    arrays: Sequence[Array],
+    weight: int,
+    written: Sequence[int],
+) -> None:
+    """Run a step.
+
+    Args:
+        written: the arrays that the step is known to write whole.
+    """
     call = step.call
     if call.known is not None:
         sizes, tasks = call.known
@@ -185,7 +200,8 @@ def _run(step: Step, table: Any, sizes: Any, marks: bytearray, arrays: Sequence[
             if axis in call.grid.scheduled.tasks:
                 tasks *= size
     for target, value in call.unset:
-        fill(arrays[step.outputs[target]], value)
+        if step.outputs[target] not in written:
+            fill(arrays[step.outputs[target]], value)
     if marks:
         marks[:] = bytes(len(marks))
     run(call.compiled, table, sizes, tasks, (arrays, marks), weight=weight)

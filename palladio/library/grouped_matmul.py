@@ -277,11 +277,13 @@ def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Se
         return None
     sizes, offset, lhs, rhs = operands
     groups = _staged_groups(problem.groups, len(sizes))
+    # Where columns are cut for several threads, each takes the next group when it is free. A brief product is one task.
+    apart = tm >= problem.m and tn < problem.n
     if tm >= problem.m:
         tm = rows = max(ANY_ROWS, _power_of_two(problem.m))
     else:
         rows = tm * max(LEAST_TILES, _power_of_two(pl.cdiv(problem.m, tm)))
-    problem = replace(problem, m=rows, groups=groups, tile=(tm, tk, tn))
+    problem = replace(problem, m=rows, groups=groups, tile=(tm, tk, tn), apart=apart)
     key = problem, transpose, max(groups, len(sizes)), lhs.dtype, rhs.dtype
     found = _GMM.find(key, interpret)
     if found is None:

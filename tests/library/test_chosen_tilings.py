@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import palladio as pl
+from palladio.cpu import engine
+from palladio.cpu.runtime.workers import run_tasks
 from palladio.library import (
     attention_blocks,
     gmm,
@@ -112,6 +114,23 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
     assert gmm_tiling(130, 70, 288)[2] < 288 and gmm_tiling(130, 288, 70)[2] < 70
     for one, three in zip(*found, strict=True):
         np.testing.assert_array_equal(one, three)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_the_groups_of_a_tile_of_columns_are_tasks_of_several_threads(dtype, monkeypatch):
+    monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "3")
+    grouped_matmul._GMM.clear()
+    spread = []
+    monkeypatch.setattr(engine, "run_tasks", lambda tasks, *rest: spread.append(tasks) or run_tasks(tasks, *rest))
+    lhs, rhs, sizes = normal(0, 130, 70).astype(dtype), normal(1, 4, 70, 288).astype(dtype), [5, 0, 90, 30]
+    out = np.full((130, 288), np.nan, dtype)
+    with pl.executor("cpu"):
+        gmm(lhs, rhs, sizes, out=out)
+        whole = gmm(lhs, rhs, sizes, tiling=(130, 70, 288))
+    assert spread[0] == (3 + 1) * (288 // gmm_tiling(130, 70, 288, 4)[2])  # groups with rows, and rows of no group
+    np.testing.assert_array_equal(out, whole)
+    assert (out[125:] == 0).all() and not np.isnan(out.astype(np.float32)).any()
 
 
 def test_a_tile_of_a_grouped_product_has_all_rows():

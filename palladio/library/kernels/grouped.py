@@ -81,7 +81,12 @@ def _reached(positions: Array, ends: Array) -> Array:
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem of a kernel. Sizes and tile are along m, k and n."""
+    """The problem of a kernel. Sizes and tile are along m, k and n.
+
+    Fields:
+        apart: whether the groups of a tile of columns may run concurrently, on an executor that stores only the rows
+            that a mask selects. Each group then has its own rows of a block of the result.
+    """
 
     m: int
     k: int
@@ -91,6 +96,12 @@ class Problem:
     dtype: Any
     sum_dtype: Any
     existing: bool
+    apart: bool = False
+
+    @property
+    def semantics(self) -> tuple[str, str, str]:
+        """The grid axes of `gmm`: tiles of columns, groups, and parts of the summed axis."""
+        return "parallel", "parallel" if self.apart else "arbitrary", "arbitrary"
 
     @property
     def cost(self) -> pl.CostEstimate:
@@ -200,7 +211,7 @@ def _gmm_call(problem: Problem, transpose: bool, steps: Array) -> Any:
             scratch_shapes=[pltpu.VMEM((tm, tn), problem.sum_dtype)] if tiles_k > 1 else [],
         ),
         input_output_aliases={5: 0} if problem.existing else {},
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary", "arbitrary")),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=problem.semantics),
         cost_estimate=problem.cost,
         name="gmm",
     )
