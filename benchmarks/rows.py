@@ -1,7 +1,7 @@
 """Each row in a process of its own.
 
-A row's operands, its peers' caches and the memory that libraries keep would slow down the rows after it: once a run
-holds most of the machine's memory, the system finds no huge pages any more, and reclaims pages while it hands them out.
+So no row depends on the operands, the peers' caches, the memory that libraries keep and the waiting threads of the rows
+before it.
 """
 
 from __future__ import annotations

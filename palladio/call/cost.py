@@ -115,7 +115,7 @@ def _equation_cost(eqn: Eqn) -> CostEstimate:
         case Work.TRANSCENDENTAL:
             return CostEstimate(0, size, 0)
         case Work.REDUCTION:
-            return CostEstimate(eqn.inputs[0].type.size, 0, 0)
+            return CostEstimate(eqn.array.type.size, 0, 0)
         case Work.ELEMENT:
             return CostEstimate(size, 0, 0)
     return _NOTHING

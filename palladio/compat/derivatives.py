@@ -72,12 +72,12 @@ def _select(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
 
 def _kept(eqn: Eqn, value: Any) -> Any:
     """A result of a reduction in the shape of its operand, with the reduced axes of size 1."""
-    shape = eqn.inputs[0].type.shape
+    shape = eqn.array.type.shape
     return jnp.reshape(value, tuple(1 if axis in eqn.axes else size for axis, size in enumerate(shape)))
 
 
 def _sum(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
-    return [jnp.broadcast_to(_kept(eqn, g), eqn.inputs[0].type.shape)]
+    return [jnp.broadcast_to(_kept(eqn, g), eqn.array.type.shape)]
 
 
 def _extreme_element(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
@@ -91,14 +91,14 @@ def _cumsum(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
 
 
 def _broadcast(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
-    shape = eqn.inputs[0].type.shape
+    shape = eqn.array.type.shape
     repeated = [axis for axis, size in zip(eqn.axes, shape, strict=True) if size != eqn.shape[axis]]
     added = [axis for axis in range(len(eqn.shape)) if axis not in eqn.axes]
     return [jnp.reshape(jnp.sum(g, axis=(*added, *repeated)), shape)]
 
 
 def _reshape(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
-    return [jnp.reshape(g, eqn.inputs[0].type.shape)]
+    return [jnp.reshape(g, eqn.array.type.shape)]
 
 
 def _transpose(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
@@ -119,7 +119,7 @@ def _pad(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
 
 def _extract(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any]:
     array, *indices = inputs
-    zeros = jnp.zeros(eqn.inputs[0].type.shape, g.dtype)
+    zeros = jnp.zeros(eqn.array.type.shape, g.dtype)
     return [*bind(insert, zeros, g, *indices, transforms=eqn.transforms, kind="add"), *[None] * len(indices)]
 
 
@@ -128,7 +128,7 @@ def _insert(eqn: Eqn, inputs: Sequence[Any], out: Any, g: Any) -> Sequence[Any] 
     _, value, *indices = inputs
     (own,) = bind(extract, g, *indices, transforms=eqn.transforms)
     if eqn.kind == "set":
-        zeros = jnp.zeros(eqn.inputs[1].type.shape, g.dtype)
+        zeros = jnp.zeros(eqn.value.type.shape, g.dtype)
         (g,) = bind(insert, g, zeros, *indices, transforms=eqn.transforms, kind="set")
     elif eqn.kind != "add":
         return None

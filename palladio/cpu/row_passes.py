@@ -142,7 +142,7 @@ class _RowPasses:
             and written_in_passing.isdisjoint(self.operands(passed))
             and not any(self.place(eqn.ref).memory in stored for eqn in loads)
             and all(array.fill is None for array in read)
-            and all(REDUCTIONS[eqn.op.name].combines_rows(eqn.inputs[0].type, eqn.axes) for eqn in sums)
+            and all(REDUCTIONS[eqn.op.name].combines_rows(eqn.array.type, eqn.axes) for eqn in sums)
         )
 
     def place(self, ref: Var) -> RefBinding:
@@ -204,7 +204,7 @@ class _RowPasses:
         if eqn.op is store:
             place = self.place(eqn.ref)
             return _Pass(eqn, place.buffer, streamed=place.memory.streamed)
-        shown = scope.array(eqn.inputs[0])
+        shown = scope.array(eqn.array)
         reducer = REDUCTIONS[eqn.op.name].of(scope, shown, eqn.axes)
         scope.entries[eqn.outputs[0]] = array_in(self.e, reducer.target)
         if adds_rows(eqn):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from palladio.base.errors import InternalError, PalladioTypeError, PalladioValueError
-from palladio.ir.core import Atom, ControlEval, DischargeContext, Discharged, Op, Program, Run
+from palladio.ir.core import Atom, ControlEval, DischargeContext, Discharged, Literal, Op, Program, Run
 from palladio.ops.kernel_inputs import KernelInputs, T
 from palladio.types import dtypes
 from palladio.types.effects import Effect
@@ -91,6 +91,16 @@ class BlockMap:
         atoms = {atom for eqn in self.index_map.eqns for atom in eqn.inputs} | set(self.index_map.outputs)
         ids = [var for var in self.index_map.inputs if isinstance(var.type, ArrayType)]
         return max((axis for axis, var in enumerate(ids) if var in atoms), default=-1)
+
+    @cached_property
+    def as_given(self) -> tuple[tuple[int | None, Any], ...] | None:
+        """Each block index as a grid axis, or None and a number, if the index map computes nothing."""
+        if self.index_map.eqns:
+            return None
+        axes = {var: axis for axis, var in enumerate(self.index_map.inputs)}
+        return tuple(
+            (None, atom.value) if isinstance(atom, Literal) else (axes[atom], None) for atom in self.index_map.outputs
+        )
 
     @cached_property
     def contiguous(self) -> bool:
@@ -178,7 +188,7 @@ def window(array: Array, block: BlockMap, indices: Sequence[Any]) -> Window:
     points = block.points(indices)
     valid = [(part >= 0) & (part < extent) for part, extent in zip(points, array.shape, strict=True)]
     inside = tuple(part[good] for part, good in zip(points, valid, strict=True))
-    copy = np.full([len(part) for part in points], dtypes.uninitialized(array.dtype), array.dtype)
+    copy = dtypes.unwritten([len(part) for part in points], array.dtype)
     copy[np.ix_(*(np.flatnonzero(good) for good in valid))] = array[np.ix_(*inside)]
     return Window(copy.reshape(block.block_shape), array, inside, tuple(valid))
 
@@ -347,10 +357,10 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     count = grid.dynamic
     sizes = extents(grid.sizes, operands[:count])
     values = [np.asarray(value) for value in operands[count:]]
-    outputs = [np.full(type.shape, dtypes.uninitialized(type.dtype), type.dtype) for type in grid.output_types]
+    outputs = [dtypes.unwritten(type.shape, type.dtype) for type in grid.output_types]
     for source, target in grid.aliases:
         outputs[target] = np.array(values[source])
-    scratch = [np.full(ref.shape, dtypes.uninitialized(ref.dtype), ref.dtype) for ref in grid.scratch]
+    scratch = [dtypes.unwritten(ref.shape, ref.dtype) for ref in grid.scratch]
     written, positions = kernel.written, grid.positions
     values = [
         np.array(value) if n in written else _read_only(value)
@@ -366,7 +376,11 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     for ids, moved in _points(sizes):
         for walk in walks:
             if moved <= walk.last_axis or walk.window.inside is not None:
-                walk.move((yield Run(walk.block.index_map, (*ids, *scalars))))
+                given = walk.block.as_given
+                if given is not None:
+                    walk.move([value if axis is None else ids[axis] for axis, value in given])
+                else:
+                    walk.move((yield Run(walk.block.index_map, (*ids, *scalars))))
         yield Run(kernel, (*ids, *extra, *scalars, *[walk.window.view for walk in walks], *scratch))
         for walk in kept:
             walk.window.keep()

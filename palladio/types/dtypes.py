@@ -10,6 +10,7 @@ Weak values alone are `int32` and `float32`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, reduce
 from typing import Any
 
@@ -241,6 +242,13 @@ def uninitialized(dtype: DType) -> Any:
     if is_float(dtype):
         return dtype.type(np.nan)
     return least(dtype)
+
+
+def unwritten(shape: Sequence[int], dtype: DType) -> np.ndarray[Any, Any]:
+    """Memory that nothing has been written to."""
+    array = np.empty(shape, dtype)
+    array.fill(uninitialized(dtype))
+    return array
 
 
 # The lattice, as edges from each node to the nodes directly above it; "i*" and "f*" are the weak kinds.

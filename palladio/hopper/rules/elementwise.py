@@ -396,9 +396,9 @@ def _convert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 
 def _bitcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    if eqn.inputs[0].type.shape != eqn.outputs[0].type.shape:  # type: ignore[union-attr]
+    if eqn.array.type.shape != eqn.outputs[0].type.shape:  # type: ignore[union-attr]
         return [in_other_pieces(scope, eqn)]
-    from_dtype, to_dtype = eqn.inputs[0].type.dtype, eqn.outputs[0].type.dtype  # type: ignore[union-attr]
+    from_dtype, to_dtype = eqn.array.type.dtype, eqn.outputs[0].type.dtype  # type: ignore[union-attr]
 
     def express(text: str) -> str:
         if memory_type(from_dtype) == memory_type(to_dtype) and not narrow(from_dtype) and not narrow(to_dtype):
@@ -415,7 +415,7 @@ def _bitcast(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 
 def _multiple(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """The kernel's promise that a number is a multiple of others."""
-    known = scope.entry(eqn.inputs[0])
+    known = scope.entry(eqn.value)
     if not isinstance(known, Scalar):
         return [known]
     factor = math.lcm(known.factor, *eqn.values) if known.factor < 1 << 30 else known.factor

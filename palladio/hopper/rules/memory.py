@@ -202,7 +202,7 @@ def outside(dtype: DType) -> str:
 
 def outside_words(dtype: DType, count: int, word: str) -> str:
     """The value of a vector read outside an array."""
-    words = np.full(count, dtypes.uninitialized(dtype), dtype).view(np.uint32)
+    words = dtypes.unwritten((count,), dtype).view(np.uint32)
     return f"{word}{{{', '.join(f'{number}u' for number in words)}}}" if word != "u32" else f"{words[0]}u"
 
 

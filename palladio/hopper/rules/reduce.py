@@ -220,7 +220,7 @@ def scan_of_warp(scope: Scope, eqn: Eqn) -> Sequence[Entry] | None:
 
 def _idempotent(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """An idempotent reduction: of a splat, it returns the element."""
-    found = scope.entry(eqn.inputs[0])
+    found = scope.entry(eqn.array)
     if isinstance(found, Splat):
         (out,) = eqn.outputs
         return [splat_of(found, out.type.shape, out.type.dtype)]

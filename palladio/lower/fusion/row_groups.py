@@ -41,7 +41,7 @@ class RowGroup:
 def is_lazy(eqn: Eqn) -> bool:
     """True if an equation computes elements of arrays where they are used."""
     if eqn.op is reshape:
-        before, after = eqn.inputs[0].type.shape, eqn.shape
+        before, after = eqn.array.type.shape, eqn.shape
         return [n for n in before if n != 1] == [n for n in after if n != 1]
     return len(eqn.outputs) == 1 and (eqn.op.elementwise or eqn.op in (broadcast, iota))
 
@@ -51,7 +51,7 @@ def block_of(eqn: Eqn) -> Shape | None:
     if eqn.op is store and not eqn.transforms:
         shape = eqn.value.type.shape
     elif eqn.op.work is Work.REDUCTION and len(eqn.inputs) == 1 and eqn.params.get("axes") in ((0,), (1,)):
-        shape = eqn.inputs[0].type.shape
+        shape = eqn.array.type.shape
     else:
         return None
     return shape if len(shape) == 2 and shape[0] > 1 else None
@@ -126,5 +126,5 @@ def _keeps_rows(eqn: Eqn, rows: int) -> bool:
     """True if row i of the result is computed from rows i of the operands."""
     (out,) = eqn.outputs
     if eqn.op is broadcast:
-        return eqn.axes[:1] == (0,) and out.type.shape[0] == rows == eqn.inputs[0].type.shape[0]
+        return eqn.axes[:1] == (0,) and out.type.shape[0] == rows == eqn.array.type.shape[0]
     return out.type.shape[:1] == (rows,) and all(atom.type.shape[:1] in ((), (rows,)) for atom in eqn.inputs)

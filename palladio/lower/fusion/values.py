@@ -165,7 +165,7 @@ def _rearranged(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def _spread(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     (x,) = _values(inputs)
-    small = x.is_kept and FREE_RATIO * eqn.inputs[0].type.size <= eqn.outputs[0].type.size
+    small = x.is_kept and FREE_RATIO * eqn.array.type.size <= eqn.outputs[0].type.size
     return Availability(
         Residence.FREE if x.is_kept else Residence.EACH, merged([x], aligned=False), is_spread=small or x.is_spread
     )
@@ -175,7 +175,7 @@ def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     """Axes of size 1 come and go; other reshapes are views of memory, also of the destination of a product."""
     if regroups_rows(eqn) and _values(inputs)[0].residence is Residence.ROWS:
         return Availability(Residence.WHOLE, merged(_values(inputs), aligned=False))
-    before, after = eqn.inputs[0].type.shape, eqn.shape
+    before, after = eqn.array.type.shape, eqn.shape
     if [n for n in before if n != 1] == [n for n in after if n != 1]:
         return _spread(eqn, inputs)
     return _viewed(inputs)
@@ -183,7 +183,7 @@ def _reshaped(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def regroups_rows(eqn: Eqn) -> bool:
     """True if an equation renumbers the rows of an array and preserves each row."""
-    return eqn.op is reshape and len(eqn.shape) > 1 and eqn.inputs[0].type.shape[-1:] == eqn.shape[-1:]
+    return eqn.op is reshape and len(eqn.shape) > 1 and eqn.array.type.shape[-1:] == eqn.shape[-1:]
 
 
 def _viewed(inputs: Sequence[Known]) -> Availability:
@@ -193,7 +193,7 @@ def _viewed(inputs: Sequence[Known]) -> Availability:
 
 
 def _recast(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    if eqn.dtype.itemsize == eqn.inputs[0].type.dtype.itemsize:
+    if eqn.dtype.itemsize == eqn.array.type.dtype.itemsize:
         return _element_by_element(eqn, inputs)
     return _viewed(inputs)
 

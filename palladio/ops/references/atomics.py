@@ -26,7 +26,7 @@ def _one_by_one(
 ) -> Any:
     """Replace each selected element by `step(old, *values)`, in row-major order; returns the old ones."""
     values = tuple(np.asarray(value) for value in values)
-    old = np.full(values[0].shape, dtypes.uninitialized(values[0].dtype), values[0].dtype)
+    old = dtypes.unwritten(values[0].shape, values[0].dtype)
 
     def update(target: Any, key: Any, inside: Any) -> None:
         if key is ...:  # a view, which holds each element once
