@@ -70,6 +70,21 @@ def test_a_copy_of_a_dynamic_size_adds(executor: str) -> None:
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+def test_a_copy_that_adds_to_a_part_of_its_source_adds_what_the_source_held(executor: str) -> None:
+    def kernel(x_ref: Any, o_ref: Any, buffer: Any) -> None:
+        pltpu.sync_copy(x_ref, buffer)
+        pltpu.sync_copy(buffer.at[pl.ds(0, 63)], buffer.at[pl.ds(1, 63)], add=True)
+        pltpu.sync_copy(buffer, o_ref)
+
+    x = np.arange(64, dtype=np.float32)
+    with pl.executor(executor):
+        found = pl.pallas_call(
+            kernel, pl.ShapeDtypeStruct((64,), x.dtype), scratch_shapes=[pltpu.VMEM((64,), x.dtype)]
+        )(x)
+    np.testing.assert_array_equal(found[1:], x[1:] + x[:-1])
+
+
 def double_buffered(x_ref: Any, o_ref: Any, buffer: Any, semaphores: Any) -> None:
     i, slots = pl.program_id(0), 2
 

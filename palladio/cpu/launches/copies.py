@@ -379,6 +379,8 @@ def _copy_or_combine(
         _copy(scope, source, target, indices, dtypes.uninitialized)
     else:
         value = loaded(scope, *source, indices)
+        if source[0].base is target[0].base:  # both may be parts of one array
+            value = scope.keep(value)
         combine(scope, target[0], value, indices, target[1], reduction)
 
 
