@@ -85,6 +85,17 @@ def test_a_copy_that_adds_to_a_part_of_its_source_adds_what_the_source_held(exec
     np.testing.assert_array_equal(found[1:], x[1:] + x[:-1])
 
 
+@pytest.mark.parametrize("initialised", [False, True])
+def test_a_copy_that_adds_reads_its_target(initialised: bool) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        if initialised:
+            pltpu.sync_copy(x_ref, o_ref)
+        pltpu.sync_copy(x_ref, o_ref, add=True)
+
+    report = pl.check(pl.kernel(kernel, OUT, mesh=CORE), X, schedules=1)
+    assert [finding.code for finding in report.findings] == ([] if initialised else ["uninitialized-read"])
+
+
 def double_buffered(x_ref: Any, o_ref: Any, buffer: Any, semaphores: Any) -> None:
     i, slots = pl.program_id(0), 2
 

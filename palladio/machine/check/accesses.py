@@ -121,11 +121,13 @@ class Accesses:
         clock: Clock,
         mask: Any = None,
         strict: bool = True,
+        combines: bool = False,
     ) -> bool:
         """Record one access of a buffer and report an earlier one that it races with.
 
         Args:
             strict: report a read of uninitialised memory, however its value is used.
+            combines: a write that also reads the values that it replaces.
 
         Returns:
             True if it reads uninitialised memory.
@@ -149,7 +151,7 @@ class Accesses:
                 return False
             return (clock if proxied and in_blocks else generic).covers(before.component, before.epoch)
 
-        uninitialised = not access.write and self.strict_reads and shadow.uninitialised(region)
+        uninitialised = (combines or not access.write) and self.strict_reads and shadow.uninitialised(region)
         if uninitialised and strict:
             self._uninitialised(store, access)
         before = (shadow.write if access.write else shadow.read)(region, access, ordered)
