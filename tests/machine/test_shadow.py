@@ -197,6 +197,17 @@ def test_an_atomic_stands_for_those_that_it_comes_after() -> None:
     assert shadow.read(whole, access(THIRD), lambda before, _: before is last) is None
 
 
+def test_a_write_stays_beside_one_that_repeats_it() -> None:
+    shadow = Shadow((4,), initialised=True)
+    whole, half = region(shadow, (), ()), region(shadow, (Index((SliceEntry(0, 2),)),), ())
+    first, other, last = access(ME, write=True), access(THIRD, write=True), access(YOU, write=True)
+    shadow.write(whole, first, never)
+    assert shadow.write(half, other, lambda before, _: before is first) is None
+    assert shadow.write(whole, last, never, lambda before: before is first) is other
+    assert shadow.read(whole, access(THIRD), lambda before, _: before is last) is None
+    assert shadow.write(whole, access(THIRD, write=True), lambda before, _: before is not first) is first
+
+
 def test_atomics_conflict_with_ordinary_accesses_only() -> None:
     shadow = Shadow((), initialised=True)
     whole = region(shadow, WHOLE, [])

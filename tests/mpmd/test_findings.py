@@ -205,3 +205,34 @@ def test_sub_cores_that_copy_the_same_bytes_by_two_copies_race() -> None:
     mesh = pltpu.VectorSubcoreMesh("core", "subcore", 1, 2)
     report = pl.check(pl.kernel(body, pl.ShapeDtypeStruct((16,), np.int32), mesh=mesh), np.arange(16, dtype=np.int32))
     assert ("global-race", "error") in [(each.code, each.level) for each in report.findings]
+
+
+def test_a_later_write_races_with_each_of_the_copies_of_the_same_bytes() -> None:
+    """It is ordered after the last one only; the simulator runs one schedule."""
+
+    def body(x_ref: Any, o_ref: Any, row: Any, copied: Any) -> None:
+        core = pl.axis_index("subcore")
+
+        @pl.when(core < 2)
+        def _() -> None:
+            pltpu.sync_copy(x_ref, o_ref)
+
+        @pl.when(core == 1)
+        def _() -> None:
+            pl.semaphore_signal(copied, device_id={"subcore": 2})
+
+        @pl.when(core == 2)
+        def _() -> None:
+            pltpu.sync_copy(x_ref, row)
+            row[...] = row[...] + 1
+            pl.semaphore_wait(copied)
+            pltpu.sync_copy(row, o_ref)
+
+    call = pl.kernel(
+        body,
+        pl.ShapeDtypeStruct((16,), np.int32),
+        mesh=pltpu.VectorSubcoreMesh("core", "subcore", 1, 3),
+        scratch_types=[pltpu.VMEM((16,), np.int32), REGULAR],
+    )
+    with pl.executor("simulator"), pytest.raises(pl.PalladioError, match="global-race: o_ref"):
+        call(np.arange(16, dtype=np.int32))

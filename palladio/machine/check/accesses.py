@@ -13,11 +13,11 @@ from palladio.machine.check.order.atomics import AtomicClocks
 from palladio.machine.check.order.fences import GlobalFences
 from palladio.machine.check.order.history import History
 from palladio.machine.check.order.threads import epoch, released
-from palladio.machine.check.races import participant_of, race
-from palladio.machine.check.regions import Regions
+from palladio.machine.check.races import is_repeated, participant_of, race
+from palladio.machine.check.regions import Region, Regions
 from palladio.machine.check.report.naming import at_text, describe
 from palladio.machine.check.scope_memory import takes
-from palladio.machine.check.shadow import EARLIER, Access, Grid, Shadow
+from palladio.machine.check.shadow import EARLIER, Access, Grid, Ordered, Shadow
 from palladio.machine.check.unwritten import Origin, Unwritten
 from palladio.machine.run.buffers import Buffer, Stack
 from palladio.machine.run.clocks import Clock
@@ -154,7 +154,10 @@ class Accesses:
         uninitialised = (combines or not access.write) and self.strict_reads and shadow.uninitialised(region)
         if uninitialised and strict:
             self._uninitialised(store, access)
-        before = (shadow.write if access.write else shadow.read)(region, access, ordered)
+        if access.write and not access.atomic and access.issue is not None and access.issue.digest is not None:
+            before = self._copied(thread, store, region, access, ordered)
+        else:
+            before = (shadow.write if access.write else shadow.read)(region, access, ordered)
         if before is None:
             return uninitialised
         if before.site is None:
@@ -162,6 +165,18 @@ class Accesses:
             return uninitialised
         race(self.found, self.history, thread, store, before, access)
         return uninitialised
+
+    def _copied(self, thread: Thread, store: Buffer, region: Region, access: Access, ordered: Ordered) -> Access | None:
+        """Record a write by a copy with a digest. The access that it races with; one that it repeats if no other."""
+        same: list[Access] = []
+
+        def repeated(before: Access) -> bool:
+            if ordered(before, True) or not is_repeated(thread, store, before, access):
+                return False
+            same.append(before)
+            return True
+
+        return store.shadow.write(region, access, ordered, repeated) or next(iter(same), None)
 
     def _uninitialised(self, store: Buffer, access: Access) -> None:
         if self.found.has_raced(access):

@@ -110,6 +110,11 @@ def race(checker: Sink, history: History, thread: Thread, store: Buffer, before:
     )
 
 
+def is_repeated(thread: Thread, store: Buffer, before: Access, now: Access) -> bool:
+    """True if the race of two unordered accesses is only a hint: `now` copies what `before` does to the same place."""
+    return _copies_the_same(before, now) and _classified(thread, store, before, now).code == "global-race"
+
+
 def _copies_the_same(before: Access, now: Access) -> bool:
     """True if two sub-cores carry out one copy of their program, of the same bytes to the same elements."""
     if before.site is not now.site or not (before.write and now.write) or before.region is not now.region:
@@ -221,4 +226,4 @@ def _unordered(copy: Access, use: Access) -> Verdict:
     return Verdict("copy-target-in-use", missing, use, copy)
 
 
-__all__ = ["Issue", "participant_of", "race"]
+__all__ = ["Issue", "is_repeated", "participant_of", "race"]

@@ -55,6 +55,9 @@ class Access:
 Ordered = Callable[[Access, bool], bool]
 """`ordered(previous, current_is_write)`: true if an earlier access has happened before the current one."""
 
+Repeated = Callable[[Access], bool]
+"""`repeated(previous)`: true if the current write, not ordered after an earlier one, writes the same values."""
+
 
 class State:
     """The accesses of the elements of a cell. Never changed; compared by identity."""
@@ -70,7 +73,8 @@ class State:
         """The reads since then: the latest of each component and kind (asynchronous, atomic), oldest first."""
         self.initialised = initialised
         self.beside = beside
-        """Atomic accesses that are not ordered before the last write, an atomic one: the latest of each component."""
+        """Accesses that are not ordered before the last write: of an atomic one, atomic accesses, the latest of each
+        component; of one that repeats others, these."""
 
     def after_read(self, access: Access) -> State:
         """The state with one more read, which replaces an older one of its component and kind."""
@@ -87,8 +91,14 @@ class State:
             return State(self.write, (*kept, access), self.initialised, self.beside)
         return State(self.write, (access,), self.initialised, self.beside)
 
-    def after_write(self, access: Access, ordered: Ordered) -> State:
-        """The state with a write that replaces all earlier accesses; an atomic one keeps unordered atomic ones."""
+    def after_write(self, access: Access, ordered: Ordered, repeated: Repeated | None = None) -> State:
+        """The state with a write that replaces all earlier accesses; an atomic one keeps unordered atomic ones.
+
+        Args:
+            repeated: of a write that is not atomic; it keeps what it repeats.
+        """
+        if repeated is not None and self.write is not None:
+            return State(access, (), True, tuple(each for each in (*self.beside, self.write) if repeated(each)))
         if not access.atomic or self.write is None:
             return State(access, (), True)
         before = (*self.beside, self.write, *self.reads)
@@ -108,7 +118,8 @@ class State:
             return None
         if not ordered(write, False):
             return write
-        return next((each for each in self.beside if each.write and not ordered(each, False)), None)
+        beside = (each for each in self.beside if each.write and each.atomic)  # others wrote what the last one did
+        return next((each for each in beside if not ordered(each, False)), None)
 
     def against_write(self, access: Access, ordered: Ordered) -> Access | None:
         """The earlier access that races with a write: first the last write, then the reads, oldest first."""
@@ -180,7 +191,7 @@ class Shadow:
 
     Two accesses, at least one of them a write, conflict if they are not ordered, unless both are atomic. A write
     replaces all earlier accesses: an access ordered after it is ordered after them too. Only an atomic write keeps
-    earlier accesses: the atomic ones that are not ordered before it.
+    earlier accesses: the atomic ones that are not ordered before it; and one that repeats others keeps those.
 
     Args:
         shape: the shape of the buffer.
@@ -230,25 +241,32 @@ class Shadow:
         ordered = _remembered(ordered)
         return _first(state.against_read(access, ordered) for state in after)
 
-    def write(self, region: Region, access: Access, ordered: Ordered) -> Access | None:
-        """Record a write. The first earlier access that conflicts with it, in row-major order of elements."""
+    def write(
+        self, region: Region, access: Access, ordered: Ordered, repeated: Repeated | None = None
+    ) -> Access | None:
+        """Record a write. The first earlier access that conflicts with it, in row-major order of elements.
+
+        Args:
+            repeated: of a write that is not atomic. What it repeats does not conflict with it, and stays beside it.
+        """
         key = self._place(region)
         if key is None:
             return None
         cells = self._cells
         found = cells[key]
         if type(found) is State:
-            cells[key] = found.after_write(access, ordered)
-            return found.against_write(access, ordered)
+            cells[key] = found.after_write(access, ordered, repeated)
+            return found.against_write(access, _excused(ordered, repeated))
         flat = found.ravel().tolist()  # before the cells change: `found` is a view if the region is a box
         states = dict.fromkeys(flat)
         if len(states) > 1:
             ordered = _remembered(ordered)
-        if access.atomic:
-            after = {state: state.after_write(access, ordered) for state in states}
+        if access.atomic or repeated is not None:
+            after = {state: state.after_write(access, ordered, repeated) for state in states}
             cells[key] = _array([after[state] for state in flat], found.shape)
         else:
             cells[key] = State(access, (), True)
+        ordered = _excused(ordered, repeated)
         return _first(state.against_write(access, ordered) for state in states)
 
     def uninitialised(self, region: Region) -> bool:
@@ -354,6 +372,13 @@ def _array(states: Sequence[State], shape: Shape) -> Array:
     cells = np.empty(len(states), object)
     cells[:] = states
     return cells.reshape(shape)
+
+
+def _excused(ordered: Ordered, repeated: Repeated | None) -> Ordered:
+    """The same function, true also of accesses that the current one repeats."""
+    if repeated is None:
+        return ordered
+    return lambda before, current_is_write: ordered(before, current_is_write) or repeated(before)
 
 
 def _remembered(ordered: Ordered) -> Ordered:
