@@ -75,6 +75,11 @@ class Described(ShapeDtypeStruct):
     vma: frozenset[str] = frozenset()
     manual_axis_type = ManualAxisType()
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, types.ShapeDtypeStruct) and (self.shape, self.dtype) == (other.shape, other.dtype)
+
+    __hash__ = ShapeDtypeStruct.__hash__
+
     @property
     def inner_aval(self) -> ShapeDtypeStruct:
         """The type of the array that a reference refers to."""

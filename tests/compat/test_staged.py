@@ -236,6 +236,9 @@ def test_typeof_says_where_a_reference_is_and_how_an_array_is_divided(jax: Any) 
     assert jax.typeof(np.zeros((4, 2), np.float32)).sharding.spec == jax.P(None, None)
     assert jax.typeof(x).memory_space is jax.memory.Space.Device
     assert (jax.typeof(1.5).shape, jax.typeof(1.5).dtype) == ((), np.float32)
+    shaped = jax.core.ShapedArray((4, 2), np.float32)
+    assert jax.typeof(x) == shaped == jax.typeof(x) and hash(jax.typeof(x)) == hash(shaped)
+    assert jax.typeof(x) != jax.core.ShapedArray((4, 2), np.int32)
     seen: list[Any] = []
 
     def kernel(x_ref: Any, out_ref: Any) -> None:
