@@ -199,6 +199,27 @@ def test_threads_wait_in_turn_at_the_barriers_of_a_scope() -> None:
     same_as_evaluated(body, (TURNS,), dtype=I32, num_threads=3, thread_name="wg")
 
 
+def test_a_barrier_may_complete_without_a_wait() -> None:
+    """Each entry has barriers of no phase yet, also where an earlier one has arrived at them and not waited."""
+
+    def body(out: Any) -> None:
+        def step(turn: Any) -> None:
+            def inner(full: Any) -> None:
+                plgpu.barrier_arrive(full)
+
+                @pl.when(turn % 2 == 1)
+                def _() -> None:
+                    plgpu.barrier_wait(full)
+
+                out[turn] = turn
+
+            pl.run_scoped(inner, plgpu.Barrier())
+
+        each_turn(step)
+
+    same_as_evaluated(body, (TURNS,), dtype=I32)
+
+
 def test_warps_wait_in_turn_at_the_barriers_of_a_scope() -> None:
     def body(out: Any) -> None:
         def step(turn: Any) -> None:

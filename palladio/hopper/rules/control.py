@@ -10,7 +10,6 @@ from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Barriers, Entry, Registers, Semaphores, Sites
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.lower.refused import Refused
-from palladio.ops.threads.launch import launch
 from palladio.ops.threads.wgmma import wgmma
 from palladio.types import dtypes
 from palladio.types.types import ACC, ArrayType
@@ -193,7 +192,7 @@ def _scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
                 scope.env[var] = _accumulator(scope, var, replaced=_is_replaced_first(body, var))
             else:
                 scope.env[var] = scope.place_of_each(var)
-        _begin_again(scope, body, body.inputs[count:], "thread == 0", shared=False)
+        _begin_again(scope, body.inputs[count:], "thread == 0", shared=False)
         scope.run(body)
     outputs = [scope.entry(atom) for atom in body.outputs]
     for name in set(scope.accumulators) - known:
@@ -240,7 +239,7 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
     return made
 
 
-def _begin_again(scope: Scope, body: Program, allocations: Sequence[Var], first: str | None, shared: bool) -> None:
+def _begin_again(scope: Scope, allocations: Sequence[Var], first: str | None, shared: bool) -> None:
     """Give a scope in a loop the semaphores and barriers of a first entry: the launch prepares them only once.
 
     Args:
@@ -251,8 +250,8 @@ def _begin_again(scope: Scope, body: Program, allocations: Sequence[Var], first:
     found = [scope.env[var] for var in allocations] if scope.loops else []
     semaphores = [each for each in found if isinstance(each, Semaphores)]
     barriers = [each for each in found if isinstance(each, Barriers) and not each.clustered]
-    if not shared and not any(eqn.op is launch for eqn in walk(body)):
-        barriers = []  # one thread waits at them, and knows their phases
+    if barriers and not shared:
+        scope.sync()  # all warps have arrived in the entry before, also where none has waited
     for each in semaphores if first is not None else ():
         count = max(1, each.type.size)
         loop = f" for (int element = 0; element < {count}; ++element)" if count > 1 else ""
@@ -277,7 +276,7 @@ def _collective_scope(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     for var in body.inputs[count:]:
         scope.env[var] = allocated(scope, var, of_block=True)
     first = "thread == 0" if len(scope.threads) == 1 else "warpgroup == 0 && thread == 0"
-    _begin_again(scope, body, body.inputs[count:], first if 0 in scope.threads else None, shared=True)
+    _begin_again(scope, body.inputs[count:], first if 0 in scope.threads else None, shared=True)
     scope.run(body)
     return [scope.entry(atom) for atom in body.outputs]
 
