@@ -44,6 +44,9 @@ TEXTS = {
         )
         for size in ("-4", "1.5", "None", "1e999", "True", "inf", "9223372036854775808")
     },
+    "program f(x:f32[\N{ARABIC-INDIC DIGIT THREE}]) { return }": (
+        "line 1: this number does not parse\n  got:      \N{ARABIC-INDIC DIGIT THREE}"
+    ),
     "program f(x:f32[007]) { return }": "line 1: this number does not parse\n  got:      007",
     f"program f(x:f32[{'9' * 5000}]) {{ return }}": f"line 1: this number does not parse\n  got:      {'9' * 40}...",
     "program f() { return 1e999:f32 }": (

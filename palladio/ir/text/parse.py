@@ -83,10 +83,12 @@ def _tokens(text: str) -> list[_Token]:
 
 _signature = functools.lru_cache(maxsize=None)(inspect.signature)
 
+_SMALL = re.compile("0|[1-9][0-9]{0,18}")
+
 
 def _value(token: _Token) -> Any:
     """The number or the text that a token writes."""
-    if token.text.isdecimal() and (token.text[0] != "0" or len(token.text) == 1) and len(token.text) < 20:
+    if _SMALL.fullmatch(token.text):
         return int(token.text)
     try:
         value = ast.literal_eval(token.text)
