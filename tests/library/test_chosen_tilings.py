@@ -139,10 +139,10 @@ def test_a_tile_of_a_grouped_product_has_all_rows():
 
 def test_a_brief_product_near_one_thread_is_not_cut_for_others():
     host = pl.processor()
-    assert gmm_tiling(400, 128, 128, 8)[2] == 128 == matmul_tiling(400, 128, 128)[2]
+    assert gmm_tiling(200, 128, 128, 8)[2] == 128 == matmul_tiling(200, 128, 128)[2]
     if host.threads > 1:
         far = host.cache_bytes[1] // 4 // 128**2 + 1
-        assert gmm_tiling(400, 128, 128, far)[2] < 128 and gmm_tiling(100_000, 128, 128, 8)[2] < 128
+        assert gmm_tiling(200, 128, 128, far)[2] < 128 and gmm_tiling(100_000, 128, 128, 8)[2] < 128
 
 
 def test_attention_has_blocks_for_every_thread(host):
