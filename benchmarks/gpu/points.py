@@ -169,7 +169,7 @@ def fewer_rows() -> str:
 
 
 def shared_scopes() -> str:
-    """Warpgroups, one of which is a single warp, that meet at a scope in a loop (bar.sync of a part of a block)."""
+    """Two warpgroups and a single warp that meet at a scope in a loop (bar.sync of a part of a block)."""
 
     def body(x: Any, out: Any) -> None:
         group = pl.axis_index("warpgroup")

@@ -1,4 +1,4 @@
-"""What users read when meshes, memory, copies, accumulators and launches are used wrongly, as golden files."""
+"""Messages when meshes, memory, copies, accumulators and launches are used wrongly, as golden files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users read when a name of the GPU namespace is used wrongly, family by family, as golden files."""
+"""Messages when a name of the GPU namespace is used wrongly, family by family, as golden files."""
 
 from __future__ import annotations
 

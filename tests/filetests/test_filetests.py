@@ -167,7 +167,7 @@ def read(path: Path) -> Program:
 
 @dataclass(frozen=True)
 class Call:
-    """What a `run` line says: the inputs, and after `==` and the arrow the results."""
+    """The inputs of a `run` line, and its results, after `==` and the arrow."""
 
     inputs: list[Any]
     outputs: list[Any]

@@ -124,7 +124,7 @@ def test_semaphores_are_zero_at_each_entry(options: dict[str, str]) -> None:
 
 
 def test_threads_meet_at_a_scope_that_they_share() -> None:
-    """What one thread wrote before the scope is seen in it, and a buffer is not overwritten while another reads it."""
+    """Earlier writes of one thread are seen in the scope, and a buffer is not overwritten while another reads it."""
 
     def body(x: Any, out: Any, before: Any) -> None:
         group = pl.axis_index("wg")

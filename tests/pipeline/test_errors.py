@@ -1,4 +1,4 @@
-"""What users read when a pipeline is requested in a wrong way, family by family, as golden files."""
+"""Messages when a pipeline is requested in a wrong way, family by family, as golden files."""
 
 from __future__ import annotations
 

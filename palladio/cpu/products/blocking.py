@@ -51,7 +51,7 @@ class Blocking:
         lhs, rhs: the first pair.
         word: the dtype of an element of the packed operands.
         joined: the number of neighbours along the summed axis in an element.
-        span: the steps outside of which both operands are zero.
+        span: the steps where an operand may be nonzero.
         depth: the number of steps along the summed axis, of all pairs.
         vectors: the vectors of a whole panel of columns.
         height: the rows of a whole panel of rows.

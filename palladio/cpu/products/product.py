@@ -54,7 +54,7 @@ class Product:
         joined: the number of neighbours along the summed axis in an element of the operands: 1, or in an int32 a pair
             of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
         offset: the excess of each left element of a quad; its product with the right operand is subtracted.
-        span: the steps along the summed axis outside of which both operands are zero, if that is known.
+        span: the steps along the summed axis where an operand may be nonzero, if that is known.
     """
 
     def __init__(

@@ -172,7 +172,7 @@ def _renamed(program: Program, first: int, names: Sequence[Var]) -> Program:
 
 
 def _mesh(shared: Kernel, launch: Launch, number: int, roles: Sequence[Role], first: int) -> MeshCode:
-    """The code of a mesh's blocks, of which the first has this number."""
+    """The code of a mesh's blocks; `first` is the number of the first one."""
     mesh = launch.meshes[number]
     blocks = {axis.name or str(n): axis.size or 1 for n, axis in enumerate(mesh.axes) if axis.kind == "cluster"}
     running = sum(len(role.threads) * (32 if _needs_one_warp(role.program) else WARPGROUP_THREADS) for role in roles)

@@ -301,7 +301,7 @@ class Scope:
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        """What is written inside runs any number of times."""
+        """The body of a loop, which runs any number of times, is written inside."""
         self.loops += 1
         yield
         self.loops -= 1

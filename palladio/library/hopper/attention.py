@@ -279,8 +279,11 @@ def attention(
 
 
 def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket | None:
-    """The numbers of queries that share a kernel, and with a causal mask as many keys, of which none is then past the
-    query. Other keys past the last would need a mask of their own, so that their number is compiled into the kernel."""
+    """The numbers of queries that share a kernel.
+
+    With a causal mask and as many keys, the keys past the last are past every query. Otherwise they would need a mask
+    of their own, so the number of keys is compiled into the kernel.
+    """
     both = problem.causal and problem.keys == problem.queries
 
     def kernel(rows: int) -> Any:
