@@ -330,6 +330,18 @@ def blocks_add_up_with_reductions(broken: bool) -> Case:
     return case(body, X, np.zeros_like(X), out=2 * X, grid=2, scratch=[row()], aliases={1: 0})
 
 
+@pair("uninitialized-read")
+def a_reduction_adds_to_values(broken: bool) -> Case:
+    def body(x: Any, zeros: Any, out: Any, shared: Any) -> None:
+        shared[...] = x[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(shared, out, reduction_op="add")
+        plgpu.wait_smem_to_gmem(0)
+
+    aliases = {} if broken else {1: 0}
+    return case(body, X, np.zeros_like(X), out=X, scratch=[row()], aliases=aliases)
+
+
 @pair("global-race")
 def every_reduction_has_come_before_the_sum_is_read(broken: bool) -> Case:
     def body(x: Any, zeros: Any, total: Any, out: Any, shared: Any, added: Any) -> None:

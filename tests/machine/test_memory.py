@@ -79,6 +79,11 @@ def stores(steps: int) -> Any:
     """Copies to global memory of which only the sources are ever waited for."""
 
     def body(x: Any, out: Any, buffer: Any) -> None:
+        buffer[0] = x[0]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(buffer.at[0], out)
+        plgpu.wait_smem_to_gmem(0)
+
         @pl.loop(0, steps)
         def _(step: Any) -> None:
             plgpu.wait_smem_to_gmem(1, wait_read_only=True)

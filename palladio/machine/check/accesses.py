@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from palladio.ir.core import Eqn
@@ -121,13 +122,11 @@ class Accesses:
         clock: Clock,
         mask: Any = None,
         strict: bool = True,
-        combines: bool = False,
     ) -> bool:
         """Record one access of a buffer and report an earlier one that it races with.
 
         Args:
             strict: report a read of uninitialised memory, however its value is used.
-            combines: a write that also reads the values that it replaces.
 
         Returns:
             True if it reads uninitialised memory.
@@ -151,7 +150,8 @@ class Accesses:
                 return False
             return (clock if proxied and in_blocks else generic).covers(before.component, before.epoch)
 
-        uninitialised = (combines or not access.write) and self.strict_reads and shadow.uninitialised(region)
+        reads = not access.write or (access.atomic and access.asynchronous)  # a reduction reads what it replaces
+        uninitialised = reads and self.strict_reads and shadow.uninitialised(region)
         if uninitialised and strict:
             self._uninitialised(store, access)
         if access.write and not access.atomic and access.issue is not None and access.issue.digest is not None:
@@ -184,7 +184,7 @@ class Accesses:
         self.found.report(
             "uninitialized-read",
             f"{describe(store, access.region)} is read where nothing has written to it",
-            [participant_of(access)],
+            [participant_of(replace(access, write=False))],
         )
 
     def check_bounds(

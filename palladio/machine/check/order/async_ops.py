@@ -162,7 +162,7 @@ class AsyncOpOrder:
             self.semaphores.history.releases(thread, async_op.eqn, counter.token)
             access = self._notes(thread, async_op, counter.component, write, issue)
             noted[counter].append(access)
-            self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous, combines=access.atomic)
+            self.accesses.touch(thread, store, stack, indices, access, thread.asynchronous)
         for counter in counters:
             counter.order.add_copy(amount, own, counter.component, noted.pop(counter, ()))
         released(thread)
