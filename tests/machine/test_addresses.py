@@ -1,4 +1,4 @@
-"""Where the buffers of a block lie, and what may still be in flight in memory that was given back."""
+"""Addresses of the buffers of a block, and accesses still in flight in memory that was given back."""
 
 from __future__ import annotations
 

@@ -123,6 +123,11 @@ def _copied(source: Any, target: Any, stacks: Stacks, indices: Sequence[Any], ou
     access.write(target, stacks[1], indices, np.array(access.read(source, stacks[0], indices, outside)))
 
 
+def _reduced(source: Any, target: Any, stacks: Stacks, indices: Sequence[Any], reduction: str | None) -> None:
+    value = np.array(access.read(source, stacks[0], indices))
+    updated(target, value, stacks[1], indices, reduction or "set")
+
+
 # Global to shared memory.
 
 
@@ -186,12 +191,12 @@ def _store_eval(
     source: Any, target: Any, predicate: Any, *indices: Any, transforms: Stacks, reduction: str | None
 ) -> Sequence[Any]:
     if predicate:
-        value = np.array(access.read(source, transforms[0], indices))
-        updated(target, value, transforms[1], indices, reduction or "set")
+        _reduced(source, target, transforms, indices, reduction)
     return ()
 
 
-def _store_effects(*inputs: Type, reduction: str | None, **_: Any) -> Iterator[Effect]:
+def _effects(*inputs: Type, reduction: str | None = None, **_: Any) -> Iterator[Effect]:
+    """Of a copy; with a reduction it reads its target too."""
     yield from (read(0), write(1))
     if reduction is not None:
         yield read(1)
@@ -204,7 +209,7 @@ copy_smem_to_gmem = Op(
     "false.",
     _store_type,
     _store_eval,
-    effects=_store_effects,
+    effects=_effects,
     sync=Sync(issues=AsyncKind.STORE),
     work=Work.NONE,
     discharge=stays_a_reference,
@@ -356,15 +361,8 @@ def _dma_eval(
     clip: bool = False,
     reduction: str | None = None,
 ) -> Sequence[Any]:
-    value = np.array(access.read(source, transforms[0], indices))
-    updated(target, value, transforms[1], indices, reduction or "set")
+    _reduced(source, target, transforms, indices, reduction)
     return ()
-
-
-def _dma_effects(*inputs: Type, reduction: str | None = None, **_: Any) -> Iterator[Effect]:
-    yield from (read(0), write(1))
-    if reduction is not None:
-        yield read(1)
 
 
 dma_start = Op(
@@ -374,7 +372,7 @@ dma_start = Op(
     "arrays: such elements are uninitialised when read and dropped when written.",
     _dma_type,
     _dma_eval,
-    effects=_dma_effects,
+    effects=_effects,
     sync=Sync(issues=AsyncKind.DMA, arrives=("semaphore",)),
     work=Work.NONE,
     discharge=stays_a_reference,
