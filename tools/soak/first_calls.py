@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,6 @@ PATIENCE_S = 30.0
 def first_calls(soak: Soak) -> None:
     """Interrupt the first call of a kernel, then repeat it, and make the first call of another kernel in a thread."""
     os.environ["PALLADIO_CACHE"] = "0"
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
     for number in soak.rounds():
         mine, other = _new(2 * number), _new(2 * number + 1)
         with soak.faults(mine.name):
