@@ -5,7 +5,7 @@
     cases       the comparisons, and their floors
     cold        a fresh process: import, first call, second call
     scaling     an expert layer on many processes, and a model of many GPUs: `python -m benchmarks.scaling`
-    report      the tables, on the terminal and in docs/benchmarks.md
+    report      the tables, on the terminal and in docs/measured
 
 A benchmark is not a test: tests never measure time.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print, and with --write keep the tables in docs/benchmarks.md.
+"""`python -m benchmarks`: measure, print, and with --write keep the tables in docs/measured.
 
 `--beside OTHER` times the rows of this checkout in turns with those of another one instead.
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "measured"
 COLD = "cold"
 
 
@@ -24,16 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks; returns the exit status."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # read when JAX is imported
 
+    import palladio as pl
     from benchmarks import beside, cold, report, routed, rows
     from benchmarks.cases import CASES
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Palladio beside its peers, in one run.")
     parser.add_argument("--only", action="append", choices=[*CASES, COLD], help="measure this only; may be repeated")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the page of this kind of processor in docs/measured"
+    )
     parser.add_argument("--beside", type=Path, metavar="OTHER", help="the root of another checkout to be compared with")
     options = parser.parse_args(arguments)
-    if options.write and (options.only or options.beside):
-        parser.error("--write keeps the whole table: leave out --only and --beside")
+    if options.write and options.beside:
+        parser.error("--write keeps what is measured beside the peers: leave out --beside")
     if options.beside and not (options.beside / "benchmarks" / "cases.py").is_file():
         parser.error(f"--beside: {options.beside} is not the root of a checkout")
     if options.beside and COLD in (options.only or ()):
@@ -55,10 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             first = cold.measure()
         outcomes, ended = rows.measured([name for name in CASES if name in chosen], status.update)
     report.show(console, outcomes, first)
-    if options.write and first is not None:
-        PAGE.write_text(report.replaced(PAGE.read_text(encoding="utf-8"), report.markdown(outcomes, first)), "utf-8")
-        console.print(f"written to {PAGE.relative_to(PAGE.parents[1])}")
-    for shortfall in filter(None, [*(outcome.shortfall for outcome in outcomes), *routed.short_means(outcomes)]):
+    shortfalls = [each.shortfall for each in outcomes if each.shortfall] + routed.short_means(outcomes)
+    if first is not None:
+        shortfalls += report.cold_shortfalls(first)
+    if options.write:
+        page = PAGES / f"{pl.processor().name}.md"
+        page.write_text(report.page(outcomes, first, shortfalls), "utf-8")
+        console.print(f"written to {page.relative_to(PAGES.parents[1])}")
+    for shortfall in shortfalls:
         console.print(shortfall, style="yellow", highlight=False)
     failures = [line for outcome in outcomes for line in outcome.failures] + (first.failures if first else [])
     return _status(console, ended + failures)

@@ -15,6 +15,9 @@ OURS = "Palladio"
 BEST = "the best of them"
 """As the peer of a floor: the fastest one in this run."""
 
+LONGEST_S = 10.0
+"""The longest time of a contender's rounds, in seconds, estimated from its first two calls; one round is always run."""
+
 REST_S = 0.02
 """The pause between two timings: a library's threads that spin for more work would take a core from the next one."""
 
@@ -26,7 +29,7 @@ class Contender:
     Fields:
         name: its name; ours is `OURS`.
         run: computes the result; None if the implementation is missing, and then `missing` says why.
-        rounds: the number of timings; fewer for slow ones.
+        rounds: the most timings; a slow one has fewer, see `LONGEST_S`.
         calls: the number of calls in one timing, above one for calls of microseconds.
     """
 
@@ -74,12 +77,13 @@ class Comparison:
 
 @dataclass
 class Timing:
-    """The measurements of one contender: seconds a call in each round, and the relative error norm of its result."""
+    """One contender's relative error norm, the number of its rounds, and the seconds of a call in each of them."""
 
     contender: Contender
     error: float | None = None
     wrong: bool = False
     seconds: list[float] = field(default_factory=list)
+    rounds: int = 0
 
     @property
     def median(self) -> float | None:
@@ -158,11 +162,11 @@ def run(comparison: Comparison, say: Callable[[str], None] = lambda text: None) 
     """
     timings = [_checked(each, comparison, say) for each in comparison.contenders]
     ready = [each for each in timings if each.contender.run is not None and not each.wrong]
-    rounds = max((each.contender.rounds for each in ready), default=0)
+    rounds = max((each.rounds for each in ready), default=0)
     for number in range(rounds):
         say(f"{comparison.name}: round {number + 1} of {rounds}")
         for each in ready:
-            if number * each.contender.rounds % rounds < each.contender.rounds:
+            if number * each.rounds % rounds < each.rounds:
                 time.sleep(REST_S)
                 each.seconds.append(_timed(each.contender))
     return Outcome(comparison, timings)
@@ -172,9 +176,21 @@ def _checked(contender: Contender, comparison: Comparison, say: Callable[[str], 
     timing = Timing(contender)
     if contender.run is not None:
         say(f"{comparison.name}: checking {contender.name}")
-        timing.error = error_norm(contender.run(), comparison.expected)
+        start = time.perf_counter()
+        result = contender.run()
+        timing.rounds = _fitting(contender, time.perf_counter() - start)
+        if timing.rounds < contender.rounds:  # the first call may have compiled
+            start = time.perf_counter()
+            contender.run()
+            timing.rounds = max(timing.rounds, _fitting(contender, time.perf_counter() - start))
+        timing.error = error_norm(result, comparison.expected)
         timing.wrong = not timing.error <= comparison.tolerance
     return timing
+
+
+def _fitting(contender: Contender, seconds: float) -> int:
+    """The number of rounds that fit into `LONGEST_S`, at least one, for a call of this many seconds."""
+    return max(1, min(contender.rounds, int(LONGEST_S / seconds) // contender.calls))
 
 
 def _timed(contender: Contender) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,12 +50,55 @@ def tensor(array: Array) -> Any:
     return torch.from_numpy(array)
 
 
+SLOW_SHARE = 0.1
+"""Products that run at a smaller share of float32's rate are not measured."""
+
+
+@functools.cache
+def slow_products(dtype: Any) -> str:
+    """The reason not to measure PyTorch's products of a dtype: they are too slow; empty if they are measured.
+
+    On processors without products of bfloat16, PyTorch multiplies such matrices at below a hundredth of float32's rate.
+    """
+    import torch
+
+    rates = {}
+    for of in (np.dtype(np.float32), np.dtype(dtype)):
+        x = tensor(np.ones((256, 256), of))
+        seconds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            torch.mm(x, x)
+            seconds.append(time.perf_counter() - start)
+        rates[of] = 2 * 256**3 / min(seconds) / 1e9
+    rate = rates[np.dtype(dtype)]
+    slow = rate < SLOW_SHARE * rates[np.dtype(np.float32)]
+    return f"products of {np.dtype(dtype)} run at {rate:.1f} GFLOP/s in PyTorch here" if slow else ""
+
+
+def _mm(x: Any, y: Any, out: Any) -> Any:
+    import torch
+
+    return torch.mm(x, y, out=out)
+
+
+def _widened_mm(x: Any, y: Any, out: Any) -> Any:
+    return out.copy_(x.float() @ y.float())
+
+
+def _product(name: str, dtype: Any) -> tuple[str, Callable[[Any, Any, Any], Any]]:
+    """The fastest product of PyTorch into an output, and the name of the contender that uses it."""
+    return (f"{name}, converted to float32", _widened_mm) if slow_products(dtype) else (name, _mm)
+
+
 def loop_of_mm(lhs: Array, rhs: Array, slices: Sequence[slice], groups: Sequence[int] | Array = ()) -> Contender:
     """One product for each group: `dtype[m, n]` from `dtype[m, k]`, `dtype[g, k, n]`.
 
     Args:
         groups: the groups of the rows, all of them by default.
     """
+
+    name, multiply = _product(LOOP, lhs.dtype)
 
     def make() -> Callable[[], Any]:
         import torch
@@ -66,16 +110,18 @@ def loop_of_mm(lhs: Array, rhs: Array, slices: Sequence[slice], groups: Sequence
 
         def run() -> Any:
             for rows, matrix, target in parts:
-                torch.mm(rows, matrix, out=target)
+                multiply(rows, matrix, target)
             return Result(out)
 
         return run
 
-    return _contender(LOOP, make)
+    return _contender(name, make)
 
 
 def loop_of_transposed_mm(lhs: Array, rhs: Array, slices: Sequence[slice]) -> Contender:
     """One product for each group: `dtype[g, k, n]` from `dtype[k, m]`, `dtype[m, n]`."""
+
+    name, multiply = _product(LOOP, lhs.dtype)
 
     def make() -> Callable[[], Any]:
         import torch
@@ -86,12 +132,12 @@ def loop_of_transposed_mm(lhs: Array, rhs: Array, slices: Sequence[slice]) -> Co
 
         def run() -> Any:
             for columns, rows, target in parts:
-                torch.mm(columns, rows, out=target)
+                multiply(columns, rows, target)
             return Result(out)
 
         return run
 
-    return _contender(LOOP, make)
+    return _contender(name, make)
 
 
 def grouped_mm(lhs: Array, rhs: Array, sizes: Array) -> list[Contender]:
@@ -105,20 +151,25 @@ def grouped_mm(lhs: Array, rhs: Array, sizes: Array) -> list[Contender]:
         function = torch.nn.functional.grouped_mm if name == GROUPED else torch._grouped_mm
         return lambda: Result(function(x, y, offs=ends))
 
-    return [_contender(name, functools.partial(make, name)) for name in (GROUPED, INNER_GROUPED)]
+    names = GROUPED, INNER_GROUPED
+    if why := slow_products(lhs.dtype):
+        return [Contender(name, None, missing=why) for name in names]
+    return [_contender(name, functools.partial(make, name)) for name in names]
 
 
 def mm(x: Array, y: Array) -> Contender:
     """The dense product."""
+
+    name, multiply = _product(MM, x.dtype)
 
     def make() -> Callable[[], Any]:
         import torch
 
         left, right = tensor(x), tensor(y)
         out = torch.empty(x.shape[0], y.shape[1], dtype=left.dtype)
-        return lambda: Result(torch.mm(left, right, out=out))
+        return lambda: Result(multiply(left, right, out))
 
-    return _contender(MM, make)
+    return _contender(name, make)
 
 
 def softmax(x: Array) -> Contender:

@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import palladio as pl
+import palladio.gpu as plgpu
 from palladio.call.jit import jit
 from palladio.hopper.launch.driver import driver
 from palladio.library import gmm, hopper, matmul
@@ -42,10 +45,19 @@ def imitated(patch: pytest.MonkeyPatch) -> Any:
     return found
 
 
+def _scaled(x: Any, number: Any) -> Any:
+    def body(x: Any, out: Any) -> None:
+        out[...] = (x[...] * number).astype(out.dtype)
+
+    return plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
 def calls(found: Any) -> dict[str, Callable[[], Any]]:
     """The timed calls, by name; the driver's call alone comes first."""
     x, y = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
     sizes, matrices = torch.tensor([64], dtype=torch.int32), y[None].contiguous()
+    number = np.float32(2)
+    scaled = jit(_scaled).ahead(x, number)
     kept = jit(hopper.matmul).ahead(x, y)
     out = kept(x, y)
     kernel = kept._short._last[1]._launch.__self__
@@ -55,6 +67,7 @@ def calls(found: Any) -> dict[str, Callable[[], Any]]:
         "the stand-in, and the machine code before it": lambda: kernel._direct.launch(2, addresses),
         "a kept call": lambda: kept(x, y),
         "a kept call with out=": lambda: kept(x, y, out=out),
+        "a kept call with a number": lambda: scaled(x, number),
         "library.matmul": lambda: matmul(x, y),
         "library.gmm": lambda: gmm(x, matrices, sizes),
     }

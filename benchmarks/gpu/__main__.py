@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import faulthandler
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,10 @@ POINT_S, ROW_S, CASE_S = 45.0, 30.0, 75.0
 """Time limits of one point, one conformance row and one case, in seconds."""
 TEST_S, BENCH_S = 480.0, 500.0
 """Seconds after which no new part starts."""
+END_S = 575.0
+"""Seconds after which a run ends with the results that it has, even if something in it does not."""
+GRACE_S = 10.0
+"""Seconds for that, after which the process ends at once."""
 WORKERS = 8
 CRASHES = 5
 """Processes in a row that end before their first conformance row is done, after which no further one starts."""
@@ -103,12 +109,51 @@ def _begun(options: argparse.Namespace) -> results.Results | None:
 
 def _run(options: argparse.Namespace, parts: Callable[[argparse.Namespace, results.Results, float], bool]) -> int:
     """Run the parts of a command; returns the exit status. An interrupted run keeps its results and kills its parts."""
+    begun = time.monotonic()
+    with _ended_in_time() as watched:
+        found = _begun(options)
+        if found is None:
+            return 2
+        watched.append(found)
+        return _finished(options, parts, found, begun)
+
+
+@contextmanager
+def _ended_in_time() -> Iterator[list[results.Results]]:
+    """A block that ends the process at its time limit, whatever hangs, and notes that in the results.
+
+    A driver that does not return may hold Python's lock, so that no thread can note anything: then the process ends a
+    little later, with the results as they were written last.
+    """
+    watched: list[results.Results] = []
+
+    def end() -> None:
+        print(f"\nthe run did not end in {END_S:.0f} s", flush=True)
+        children.kill_all()
+        for each in watched:
+            each.note(seconds=END_S, ended="at its time limit")
+        os._exit(1)
+
+    timer = threading.Timer(END_S, end)
+    timer.daemon = True
+    timer.start()
+    faulthandler.dump_traceback_later(END_S + GRACE_S, exit=True, file=sys.__stderr__)
+    try:
+        yield watched
+    finally:
+        timer.cancel()
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _finished(
+    options: argparse.Namespace,
+    parts: Callable[[argparse.Namespace, results.Results, float], bool],
+    found: results.Results,
+    begun: float,
+) -> int:
+    """Run the parts of a command; arguments and result as those of `_run`."""
     from benchmarks.gpu import card
 
-    begun = time.monotonic()
-    found = _begun(options)
-    if found is None:
-        return 2
     right, ended = False, "interrupted"
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     try:

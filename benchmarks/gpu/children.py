@@ -6,12 +6,13 @@ import json
 import math
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 MARK = "@@ "
@@ -51,7 +52,12 @@ class Part:
             if _STOPPED.is_set():
                 raise Interrupted
             self._process = subprocess.Popen(
-                [*PYTHON, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+                [*PYTHON, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+                start_new_session=True,
             )
             _RUNNING.add(self)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -80,14 +86,20 @@ class Part:
                 end = min(self._end, time.monotonic() + self._record_s)
             else:
                 self._other = [*self._other, line.rstrip()][-LAST_LINES:]
-        status = self._process.wait()
+        try:
+            status = self._process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.ended = PAST
+            return
         _RUNNING.discard(self)
         if status:
             self.ended = f"ended with status {status}: " + " | ".join(self._other)
 
     def kill(self) -> None:
-        """Kill the process. One that does not end soon is left to the system."""
-        self._process.kill()
+        """Kill the process and those that it has started. One that does not end soon is left to the system."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         try:
             self._process.wait(KILL_S)
         except subprocess.TimeoutExpired:
@@ -116,7 +128,12 @@ def killed_at_end() -> Iterator[None]:
     try:
         yield
     finally:
-        with _STARTING:
-            _STOPPED.set()
-        for part in [*_RUNNING]:
-            part.kill()
+        kill_all()
+
+
+def kill_all() -> None:
+    """Kill all parts, and start none from now on."""
+    with _STARTING:
+        _STOPPED.set()
+    for part in [*_RUNNING]:
+        part.kill()

@@ -15,7 +15,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ CONFIGURATIONS = 100
 ROUNDS = 7
 SECONDS = 50.0
 """Time limit, after which no further configuration is measured."""
+REST_S = 10.0
+"""Further seconds in which the simulator has to be done; without its results then, the others are reported."""
 WORKERS = 8
 
 
@@ -80,8 +82,8 @@ def run(scale: float = 1.0) -> int:
     x, y = (torch.randn(*shape, dtype=torch.bfloat16, device="cuda:0") for shape in ((M, K), (K, N)))
     product, count = Product(M, N, K, BF16, BF16), plgpu.multiprocessors()
     measured: list[float] = []
-    modelled: list[float] = []
-    with ProcessPoolExecutor(min(WORKERS, os.cpu_count() or 1), multiprocessing.get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(min(WORKERS, os.cpu_count() or 1), multiprocessing.get_context("spawn"))
+    try:
         waiting = [pool.submit(simulated, config) for config in chosen]
         clock = timing.Clock(int(torch._C._cuda_getCurrentRawStream(0)))
         for config in chosen:
@@ -89,19 +91,34 @@ def run(scale: float = 1.0) -> int:
                 break
             measured.append(_milliseconds(clock, lambda: hopper.matmul(x, y, config=config)))  # noqa: B023
         clock.close()
-        for each in waiting[: len(measured)]:
-            if time.monotonic() > end + 10:
-                break
-            modelled.append(each.result())
-        pool.shutdown(wait=True, cancel_futures=True)
-    known = len(modelled)
-    analytic = [clocks(product, config, min(config.blocks or count, count)) for config in chosen[:known]]
+        modelled = _done(waiting[: len(measured)], end + REST_S)
+    finally:
+        _stop(pool)
+    known = [n for n, each in enumerate(modelled) if each is not None]
+    analytic = [clocks(product, config, min(config.blocks or count, count)) for config in chosen[: len(measured)]]
     correlations = {
-        "simulator": rank_correlation(modelled, measured[:known]),
-        "analytic model": rank_correlation(analytic, measured[:known]),
+        "simulator": rank_correlation([modelled[n] for n in known], [measured[n] for n in known]),  # type: ignore[misc]
+        "analytic model": rank_correlation(analytic, measured),
     }
-    say(case=NAME, configurations=known, correlations=correlations, measured=measured[:known], modelled=modelled)
+    record = {"configurations": len(measured), "correlations": correlations, "measured": measured, "modelled": modelled}
+    if len(known) < len(measured):
+        record["missing"] = {"simulator": f"{len(measured) - len(known)} configurations were not simulated in time"}
+    say(case=NAME, **record)
     return 0
+
+
+def _done(waiting: Sequence[Future[float]], end: float) -> list[float | None]:
+    """The results of simulations, None for those that have none by a time or that failed."""
+    wait(waiting, timeout=max(0.0, end - time.monotonic()))
+    return [each.result() if each.done() and each.exception() is None else None for each in waiting]
+
+
+def _stop(pool: Executor) -> None:
+    """End the processes of a pool, whatever they do."""
+    workers = [*(getattr(pool, "_processes", None) or {}).values()]
+    pool.shutdown(wait=False, cancel_futures=True)
+    for each in workers:
+        each.kill()
 
 
 def _milliseconds(clock: timing.Clock, call: Any) -> float:

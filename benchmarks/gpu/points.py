@@ -161,7 +161,8 @@ def replaced_addresses() -> str:
 def fewer_rows() -> str:
     """Machine code for more rows than an array has: tensor maps end at the rows of the call."""
     x, y = normal(200, 128), normal(128, 512, seed=1)
-    call = matmul_call(256, 128, 512).of_fewer_rows({0: 0}, len(x))
+    rows = {0: (0, len(x))}
+    call = matmul_call(256, 128, 512).of_fewer_rows(rows, rows)
     if call is None:
         raise RuntimeError("the product is compiled for its own number of rows")
     (got,) = on_host_arrays(call, [x, y])

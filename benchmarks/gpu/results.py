@@ -71,7 +71,7 @@ def case_line(record: dict[str, Any]) -> str:
         return f"{name} skipped: {record['skipped']}"
     if "correlations" in record:
         found = ", ".join(f"{who} {_two(value)}" for who, value in record["correlations"].items())
-        return f"{name} rank correlation over {record['configurations']} configurations: {found}"
+        return f"{name} rank correlation over {record['configurations']} configurations: {found}{missing}"
     if "milliseconds" not in record:
         return f"{name} not measured{missing}"
     times = ", ".join(

@@ -1,12 +1,14 @@
 """The tables of the benchmarks, from made-up timings: what they say, and where they are written."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from benchmarks import measure, report, routed
+import palladio as pl
+from benchmarks import inputs, measure, report, routed, torch_peers
 from benchmarks.cold import Cold
 from benchmarks.measure import OURS, Comparison, Contender, Floor, Outcome, Timing
 from benchmarks.peak import peak
@@ -93,6 +95,40 @@ def test_slow_contenders_take_part_in_some_rounds_only():
     assert counts == {OURS: 6, "Slow": 3}  # one call each to check the result
 
 
+def test_a_contender_takes_part_in_the_rounds_that_its_time_allows(monkeypatch):
+    monkeypatch.setattr(measure, "LONGEST_S", 1e-9)
+    found = measure.run(Comparison("sum", [Contender(OURS, lambda: np.ones(1), 9)], np.ones(1), 1e-5))
+    assert len(found.timings[0].seconds) == 1
+
+
+def test_the_time_of_compiling_takes_no_rounds(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock[0], sleep=lambda seconds: None))
+    left = [20.0]
+
+    def compiled():
+        clock[0] += left.pop() if left else 0.001
+        return np.ones(1)
+
+    found = measure.run(Comparison("sum", [Contender(OURS, compiled, 9, 300)], np.ones(1), 1e-5))
+    assert len(found.timings[0].seconds) == 9
+
+
+def test_products_that_peers_compute_too_slowly_are_converted_or_left_out(monkeypatch):
+    monkeypatch.setattr(torch_peers, "slow_products", lambda dtype: "slow")
+    x, y = (array.astype(ml_dtypes.bfloat16) for array in inputs.normal((8, 4), (2, 4, 3)))
+    sizes = np.array([5, 3])
+    loop = torch_peers.loop_of_mm(x, y, [slice(0, 5), slice(5, 8)])
+    assert loop.name == "PyTorch, a loop of mm(out=), converted to float32"
+    rows = [x[:5].astype(np.float32) @ y[0].astype(np.float32), x[5:].astype(np.float32) @ y[1].astype(np.float32)]
+    np.testing.assert_allclose(np.asarray(loop.run()), np.concatenate(rows), rtol=0.01, atol=0.01)
+    assert [each.missing for each in torch_peers.grouped_mm(x, y, sizes)] == ["slow", "slow"]
+
+
+def test_products_of_float32_are_not_slow():
+    assert torch_peers.slow_products(np.float32) == ""
+
+
 def test_the_limits_of_a_first_call_hold_or_are_named():
     assert COLD.failures == []
     slow = Cold(
@@ -118,19 +154,24 @@ def test_a_count_that_sees_no_first_preparation_proves_nothing_of_the_second():
     assert blind.failures == ["the first call of gmm prepares nothing: the count does not see what it prepares"]
 
 
-def test_markdown_goes_between_the_markers_and_nothing_else_changes():
-    text = report.markdown([outcome([0.5], [11.0])], COLD)
-    assert "| product | Palladio | 500 ms | 4.00 |  |  |  | 1.0e-07 |" in text.splitlines()
-    assert "| import palladio, NumPy included | 200 ms | < 300 ms |" in text.splitlines()
-    assert "| gmm: checking, tracing, preparing | 20.0 ms | < 100 ms |" in text.splitlines()
-    page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
-    assert report.replaced(page, text) == f"before\n{report.BEGIN}\n\n{text}\n\n{report.END}\nafter\n"
+def test_the_page_of_a_processor_has_the_tables_the_conditions_and_the_goals_that_were_missed():
+    lines = report.page([outcome([0.5], [11.0])], COLD, ["product: too slow"]).splitlines()
+    assert lines[0].startswith("# Measured on ") and f"({pl.processor().name})" in lines[0]
+    assert "| product | Palladio | 500 ms | 4.00 |  |  |  | 1.0e-07 |" in lines
+    assert "| import palladio, NumPy included | 200 ms | < 300 ms |" in lines
+    assert "| gmm: checking, tracing, preparing | 20.0 ms | < 100 ms |" in lines
+    assert "| programs prepared by the second gmm call | 0 | 0 |" in lines
+    assert "| gmm of 2 rows: the same, tensors | 0.00 µs | goal 30.0 µs |" in lines
+    assert lines[-1] == "- product: too slow"
+    assert report.page([], COLD, []).splitlines()[-1] == "Every goal was reached."
+    assert "## In a fresh process" not in report.page([], None, [])
 
 
-@pytest.mark.parametrize("page", ["", report.BEGIN, f"{report.END}{report.BEGIN}"])
-def test_a_page_without_markers_is_refused(page):
-    with pytest.raises(ValueError, match="no place for the tables"):
-        report.replaced(page, "text")
+def test_a_call_that_takes_longer_than_its_goal_is_named():
+    assert report.cold_shortfalls(COLD) == []
+    assert report.cold_shortfalls(replace(COLD, compiled_again_s=0.074)) == [
+        "compiled gmm: the same in a second process: 74.0 ms, the goal is 50.0 ms"
+    ]
 
 
 @pytest.mark.parametrize(

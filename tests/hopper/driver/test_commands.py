@@ -6,6 +6,7 @@ import dataclasses
 import io
 import itertools
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,8 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import redirect_stdout
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +283,93 @@ def test_the_cost_models_are_held_against_the_card(
     (record,) = json.loads(out.read_text())["cases"]
     assert record["configurations"] == 3 and set(record["correlations"]) == {"simulator", "analytic model"}
     assert "rank correlation over 3 configurations: simulator " in results.case_line(record)
+
+
+def test_a_simulation_that_hangs_is_given_up(here: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    times, sizes, released = itertools.count(1), itertools.count(1), threading.Event()
+
+    def simulated(config: hopper.MatmulConfig) -> float:
+        number = next(sizes)
+        if number == 3:
+            released.wait(60)
+        return float(number)
+
+    monkeypatch.setattr(cost_model, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(4))
+    monkeypatch.setattr(cost_model, "_milliseconds", lambda clock, call: next(times))
+    monkeypatch.setattr(cost_model, "simulated", simulated)
+    monkeypatch.setattr(cost_model, "wait", until_three_are_done)
+    out = tmp_path / "out.json"
+    try:
+        assert command.main(["bench", "--only", cost_model.NAME, "--scale", "0.04", "--output", str(out)]) == 0
+    finally:
+        released.set()
+    (record,) = json.loads(out.read_text())["cases"]
+    assert record["configurations"] == len(record["measured"]) == 4
+    assert record["modelled"].count(None) == 1 and record["correlations"]["analytic model"] is not None
+    assert "1 configurations were not simulated in time" in results.case_line(record)
+
+
+def until_three_are_done(waiting: Sequence[Future[float]], timeout: float) -> None:
+    while sum(each.done() for each in waiting) < 3:
+        time.sleep(0.01)
+
+
+def test_what_is_not_simulated_in_time_has_no_result() -> None:
+    done, failed = Future[float](), Future[float]()
+    done.set_result(2.0)
+    failed.set_exception(RuntimeError())
+    assert cost_model._done([done, Future(), failed], time.monotonic()) == [2.0, None, None]
+
+
+def test_workers_that_hang_are_killed() -> None:
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    pool.submit(time.sleep, 600)
+    (worker,) = pool._processes.values()
+    cost_model._stop(pool)
+    assert connection.wait([worker.sentinel], 20)  # `is_alive` races with the pool's own thread, which reaps it too
+
+
+HANGS = """
+import argparse, ctypes, sys, time
+from pathlib import Path
+from benchmarks.gpu import __main__ as command
+from benchmarks.gpu import card
+from benchmarks.gpu.results import Results
+
+found = Results(Path(sys.argv[1]), {})
+found.add("points", {"point": "copies", "right": True})
+command.END_S, command.GRACE_S = 3.0, 1.0
+command._begun = lambda options: found
+command._run(argparse.Namespace(), lambda *_: {hang})
+"""
+
+
+@pytest.mark.parametrize("holds_lock", [False, True])
+def test_a_run_ends_whatever_hangs(tmp_path: Path, holds_lock: bool) -> None:
+    out = tmp_path / "out.json"
+    hang = "ctypes.PyDLL(None).sleep(600)" if holds_lock else "time.sleep(600)"
+    line = [sys.executable, "-c", HANGS.replace("{hang}", hang), str(out)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    assert done.returncode == 1
+    found = json.loads(out.read_text())
+    assert [point["point"] for point in found["points"]] == ["copies"]
+    assert holds_lock or found["facts"]["ended"] == "at its time limit"
+
+
+STARTS_ANOTHER = """
+import subprocess, time
+print("@@", subprocess.Popen(["sleep", "600"]).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_processes_of_a_part_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.gpu.children.PYTHON", [sys.executable, "-c"])
+    with children.killed_at_end():
+        part = Part([STARTS_ANOTHER], 300)
+        place = Path("/proc", str(next(part.records())), "stat")
+    while place.exists() and place.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
 
 
 def test_the_configurations_are_a_hundred_and_differ() -> None:
