@@ -213,7 +213,7 @@ def every_signal_is_waited_for(broken: bool) -> Case:
     return case(body, TWICE, out=TWICE, grid=2, scratch=[COUNTER])
 
 
-@pair("semaphore-not-drained")
+@pair("semaphore-not-drained", level="hint")
 def a_wait_takes_what_it_waited_for(broken: bool) -> Case:
     def body(x: Any, out: Any, ready: Any) -> None:
         block = pl.axis_index("x")
@@ -228,6 +228,39 @@ def a_wait_takes_what_it_waited_for(broken: bool) -> Case:
             plgpu.semaphore_wait(ready, 1, decrement=not broken)
 
     return case(body, TWICE, out=TWICE, grid=2, scratch=[COUNTER])
+
+
+@pair("semaphore-not-drained")
+def waits_that_take_nothing_have_waited_for_every_signal(broken: bool) -> Case:
+    def body(x: Any, out: Any, ready: Any) -> None:
+        block = pl.axis_index("x")
+        out[block] = x[block]
+
+        @pl.when(block == 0)
+        def _() -> None:
+            plgpu.semaphore_signal(ready, 3)
+
+        @pl.when(block == 1)
+        def _() -> None:
+            plgpu.semaphore_wait(ready, 2, decrement=False)
+            plgpu.semaphore_wait(ready, 2)
+            if not broken:
+                plgpu.semaphore_wait(ready)
+
+    return case(body, TWICE, out=TWICE, grid=2, scratch=[COUNTER])
+
+
+@pair("semaphore-not-drained")
+def a_semaphore_of_a_scope_ends_at_zero(broken: bool) -> Case:
+    def body(x: Any, out: Any) -> None:
+        def signalled(ready: Any) -> None:
+            plgpu.semaphore_signal(ready)
+            plgpu.semaphore_wait(ready, decrement=not broken)
+            out[...] = x[...]
+
+        pl.run_scoped(signalled, COUNTER)
+
+    return case(body, TWICE, out=TWICE)
 
 
 # peer-exited

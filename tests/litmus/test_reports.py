@@ -96,6 +96,29 @@ def test_a_deadlock_says_who_could_end_each_wait_and_who_has_ended() -> None:
     assert report.missing == "1 more arrival at pong, or 1 more arrival at ping"
 
 
+def test_a_reduction_that_races_with_a_copy_is_named() -> None:
+    def body(x: Any, zeros: Any, out: Any, shared: Any) -> None:
+        shared[...] = x[...]
+        plgpu.commit_smem()
+
+        @pl.when(pl.axis_index("x") == 0)
+        def _() -> None:
+            plgpu.copy_smem_to_gmem(shared, out)
+
+        @pl.when(pl.axis_index("x") == 1)
+        def _() -> None:
+            plgpu.copy_smem_to_gmem(shared, out, reduction_op="max")
+
+        plgpu.wait_smem_to_gmem(0)
+
+    report = the_finding(case(body, X, np.zeros_like(X), out=X, grid=2, scratch=[row()], aliases={1: 0}))
+    assert report.code == "global-race"
+    assert {participant.did for participant in report.participants} == {
+        "starts copy_smem_to_gmem, which writes it",
+        "starts copy_smem_to_gmem, which reduces into it by max",
+    }
+
+
 def ends_named(found: Case) -> list[str]:
     return [line for line in the_finding(found).details if "could end the wait" in line]
 

@@ -102,7 +102,7 @@ class Checker:
                 self.barriers.ends(store)
                 self.barriers.retire(store)
             elif isinstance(store, Semaphores):
-                self.semaphores.ends(store)
+                self.semaphores.ends(store, cleared=False)
             elif isinstance(store, Buffer) and store.shadow is not None:
                 leaves(self.found, store, known, eqn, thread)
             elif isinstance(store, Accumulator):
@@ -141,7 +141,7 @@ class Checker:
                 if isinstance(store, Barrier):
                     self.barriers.ends(store)
                 elif isinstance(store, Semaphores):
-                    self.semaphores.ends(store)
+                    self.semaphores.ends(store, cleared=True)
             self.limits.block_ends(block)
         self.history.forget(cluster.components.cluster)
 
@@ -155,9 +155,10 @@ class Checker:
         self.launches.ends(launching)
         if self.deadlocked:
             return
+        cleared = launching.parent is None and not launching.on_cores
         for store in launching.stores():
             if isinstance(store, Semaphores):
-                self.semaphores.ends(store)
+                self.semaphores.ends(store, cleared)
             elif isinstance(store, Barrier):
                 self.barriers.ends(store)
         if not any(finding.level == "error" for finding in self.found.findings):  # an error may be the cause

@@ -71,7 +71,9 @@ class Verdict(NamedTuple):
 def participant_of(access: Access) -> Participant:
     """One side of a race."""
     if access.asynchronous:
-        did = f"starts {_name(access)}, which {'writes' if access.write else 'reads'} it"
+        reduction = access.site.params.get("reduction") if access.write else None
+        does = f"reduces into it by {reduction}" if reduction else f"{'writes' if access.write else 'reads'} it"
+        did = f"starts {_name(access)}, which {does}"
     else:
         did = f"{'writes' if access.write else 'reads'} it, by {_name(access)}"
     return Participant(access.thread, did, getattr(access.site, "location", None), at_text(access.trail))

@@ -263,6 +263,7 @@ class Counter:
     Fields:
         signals: the last signal, for reports.
         copies: copies in flight that will signal it, with the amount.
+        kept: how much of the count a wait has waited for and left there, for the check at the end.
         order, component: the checker's `Signals`, and the clock component of copies.
     """
 
@@ -273,6 +274,7 @@ class Counter:
         self.waiting: list[Any] = []
         self.signals: list[Any] = []
         self.copies: dict[Any, int] = {}
+        self.kept = 0
         self.order: Any = None
         self.component: Any = None
 

@@ -43,11 +43,19 @@ class SemaphoreOrder:
         self.history.acquires(thread, counter.token)
         acquire(thread, counter.order.acquired(amount, thread.generic))
         if taken:
+            counter.kept = max(counter.kept - amount, 0)
             counter.order.taken(amount, thread.component, epoch(thread))
             released(thread)
+        else:
+            counter.kept = max(counter.kept, amount)
 
-    def ends(self, semaphores: Semaphores) -> None:
-        """The semaphores are given back. A copy that is still in flight counts as landed: it may land at any time."""
+    def ends(self, semaphores: Semaphores, cleared: bool) -> None:
+        """The semaphores are given back. A copy that is still in flight counts as landed: it may land at any time.
+
+        Args:
+            cleared: their memory is cleared before it is used again. Then a count that waits have waited for, and have
+                left there, is harmless.
+        """
         if semaphores.type.attribute(Global) is not None:
             return
         for counter in semaphores.counters:
@@ -58,4 +66,5 @@ class SemaphoreOrder:
                     "semaphore-not-drained",
                     f"{counter.name} ends at {left}",
                     [arrival_of(each) for each in raised[-1:]],
+                    level="hint" if cleared and left <= counter.kept else "error",
                 )
