@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, window_of
+from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, first_step, window_of
 from palladio.cpu.analysis.work import transcendentals, work_estimate
 from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, number_array
@@ -223,8 +223,9 @@ class _GridFunction:
         extra = [number_array(self.e, s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
         self.function.later = {}
+        first = first_step(self.e, self.grid, ids, self.schedule.steps)
         windows = [
-            self.window(*each, [*numbers, *scalars])
+            self.window(*each, [*numbers, *scalars], first)
             for each in zip(range(len(self.blocks)), self.blocks, self.schedule.blocks, arrays, strict=True)
         ]
         for block, place, window in zip(self.blocks, arrays, windows, strict=True):
@@ -244,7 +245,13 @@ class _GridFunction:
                 window.write_back()
 
     def window(
-        self, number: int, block: BlockMap, view: BlockView, place: RefBinding, inputs: Sequence[Binding]
+        self,
+        number: int,
+        block: BlockMap,
+        view: BlockView,
+        place: RefBinding,
+        inputs: Sequence[Binding],
+        first: V | None,
     ) -> DenseBlock | GatheredBlock:
         """A block of an array at a grid point; `inputs` are the point's indices and the scalars, for its index map."""
         indices = self.function.run(block.index_map, inputs)
@@ -252,7 +259,7 @@ class _GridFunction:
         if number < len(self.grid.inputs) and rows_are_checked(block, view):
             place_of_rows = len(self.sizes) + self.grid.scalars + number
             rows = self.e.load(I64, self.e.pointer(V("%sizes", PTR), place_of_rows, 8), 8)
-        return window_of(self.scope(), block, view, place.buffer, indices, rows)
+        return window_of(self.scope(), block, view, place.buffer, indices, rows, first)
 
     def ahead(self, ids: Sequence[Int], windows: Sequence[DenseBlock | GatheredBlock]) -> dict[Allocation, V]:
         """The byte distance from the blocks of a step to those of the next one, if they move on and the step is small.

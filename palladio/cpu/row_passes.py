@@ -7,12 +7,22 @@ from dataclasses import dataclass, field, replace
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import TRUE, Int, V, i64
-from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, fill, prefetching, widths
+from palladio.cpu.emit.lazy_array import (
+    STREAMED_LANES,
+    LazyArray,
+    StridedArray,
+    array_in,
+    fill,
+    prefetching,
+    put_ragged_ends,
+    put_streamed,
+    widths,
+)
 from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import RefBinding, Scope
 from palladio.cpu.rules.reduce import REDUCTIONS, Reducer
 from palladio.ir.core import Atom, Eqn, Var
-from palladio.lower.fusion.row_groups import RowGroup, adds_rows, is_lazy, row_group
+from palladio.lower.fusion.row_groups import LEAST_PASSES, RowGroup, adds_rows, is_lazy, row_group
 from palladio.lower.refused import Refused
 from palladio.ops.arrays.keep import tee
 from palladio.ops.references.memory import load, store
@@ -23,11 +33,11 @@ def run_row_group(scope: Scope, eqns: Sequence[Eqn], first: int) -> Sequence[Eqn
 
     Returns the equations that are left; None if nothing was emitted.
     """
-    group = row_group(eqns, first)
+    group = row_group(eqns, first, least=2)
     if group is None or any(eqn.op is not store and eqn.op.name not in REDUCTIONS for eqn in group.passes):
         return None
     passes = _RowPasses(scope, group)
-    if not passes.fit():
+    if not passes.fit() or (len(group.passes) < LEAST_PASSES and not passes.overlaps):
         return None
     passes.run()
     return group.rest
@@ -145,6 +155,25 @@ class _RowPasses:
             and all(REDUCTIONS[eqn.op.name].combines_rows(eqn.array.type, eqn.axes) for eqn in sums)
         )
 
+    @property
+    def overlaps(self) -> bool:
+        """True if a row is reduced while the results of the one before are written past the caches.
+
+        One after the other, memory would be read during the reduction and written during the stores; in one loop it is
+        read and written all the time. Where blocks are prefetched it is busy already.
+        """
+        if len(self.group.passes) != 2 or self.scope.function.ahead:
+            return False
+        reduction, stored = self.group.passes
+        whole = self.group.shape[1] % registers.LANES == 0 and self.group.shape[1] >= STREAMED_LANES
+        return (
+            whole
+            and stored.op is store
+            and reduction.op is not store
+            and not adds_rows(reduction)
+            and (self.place(stored.ref).memory.streamed and self.place(stored.ref).buffer.strides[-1] == 1)
+        )
+
     def place(self, ref: Var) -> RefBinding:
         """The memory of a reference."""
         found = self.scope.entries[ref]
@@ -181,6 +210,10 @@ class _RowPasses:
                 array = its.array(made.atom)
                 if made.reducer is not None:
                     made.reducer.x = array
+        if self.overlaps:
+            (reducer,) = [made.reducer for made in segments[0] if made.reducer is not None]
+            self.overlap(reducer, segments[1][0], values[1])
+            return
         with e.loop(0, rows) as row:
             for each, its in zip(segments, values, strict=True):
                 its.compute_row(row, rows)
@@ -189,6 +222,27 @@ class _RowPasses:
                     reducer.across((row,), others)
                 else:
                     self.columns_of(each, its, row)
+
+    def overlap(self, reducer: Reducer, stored: _Pass, values: _Values) -> None:
+        """All rows, each stored while the next one is reduced."""
+        e, (rows, columns), lanes = self.e, self.group.shape, registers.LANES
+        array, target = values.array(stored.atom), stored.target
+        reducer.across((0,))
+        with e.loop(0, rows - 1) as row:
+            values.compute_row(row, rows)
+            start = put_ragged_ends(e, array, target, (row,))
+
+            def store_beside(first: Int, count: int) -> None:
+                for offset in range(0, count, lanes):
+                    column = e.add(e.add(first, offset), start)
+                    with e.when(e.compare("icmp sle", e.index(column), i64(columns - lanes))):
+                        put_streamed(e, array, target, (row, column))
+
+            reducer.across((e.add(row, 1),), meanwhile=store_beside)
+        values.compute_row(rows - 1, rows)
+        start = put_ragged_ends(e, array, target, (rows - 1,))
+        with e.loop(start, columns - lanes + 1, lanes) as column:
+            put_streamed(e, array, target, (rows - 1, column))
 
     def shares_loop(self, made: _Pass, others: Sequence[_Pass]) -> bool:
         """True if a pass is in the same loop over columns as those before it."""

@@ -371,11 +371,14 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
     extra = tuple(np.int32(size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None)
     # If the kernel writes to its scalars, an index map may have other results for the same grid indices.
     steady = written.isdisjoint(positions.operands[: grid.scalars])
-    walks = [_Walk(array, block, steady) for array, block in zip(arrays, blocks, strict=True)]
-    kept = [walk for n, walk in zip(positions.arrays[grid.scalars :], walks, strict=True) if n in written]
+    walks = [
+        _Walk(array, block, steady, n in written)
+        for n, array, block in zip(positions.arrays[grid.scalars :], arrays, blocks, strict=True)
+    ]
+    kept = [walk for walk in walks if walk.written]
     for ids, moved in _points(sizes):
         for walk in walks:
-            if moved <= walk.last_axis or walk.window.inside is not None:
+            if moved <= walk.last_axis or not walk.lasts:
                 given = walk.block.as_given
                 if given is not None:
                     walk.move([value if axis is None else ids[axis] for axis, value in given])
@@ -399,22 +402,31 @@ def _points(sizes: Sequence[int]) -> Iterator[tuple[tuple[np.int32, ...], int]]:
 
 
 class _Walk:
-    """Iteration of one array over its blocks: the previous step's window is reused while it is the same view."""
+    """Iteration of one array over its blocks: the previous step's window is reused while its index stays.
 
-    __slots__ = ("array", "block", "indices", "last_axis", "window")
+    A copy that the kernel writes to is reused, too: what it stored past the edge lasts until the index changes.
+    """
 
-    def __init__(self, array: Array, block: BlockMap, steady: bool) -> None:
+    __slots__ = ("array", "block", "indices", "last_axis", "window", "written")
+
+    def __init__(self, array: Array, block: BlockMap, steady: bool, written: bool) -> None:
         self.array = array
         self.block = block
+        self.written = written
         self.last_axis = block.last_axis if steady else len(block.index_map.inputs)
         self.indices: tuple[int, ...] | None = None
         self.window = Window(array, array)
+
+    @property
+    def lasts(self) -> bool:
+        """True if the window of this step is also that of the next one at the same index."""
+        return self.window.inside is None or (self.written and self.block.contiguous)
 
     def move(self, found: Sequence[Any]) -> None:
         """Go to the block at these indices."""
         if self.block.contiguous:
             indices = tuple(map(int, found))
-            if indices == self.indices and self.window.inside is None:
+            if indices == self.indices and self.lasts:
                 return
             self.indices = indices
         self.window = window(self.array, self.block, found)

@@ -13,7 +13,12 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.call.staged import CALLS
+from palladio.cpu.lower import lower_grid
 from palladio.cpu.runtime import host
+from palladio.driver.capture import prepared_programs
+from palladio.driver.compile import PIPELINES
+from palladio.driver.executors import CPU
+from palladio.passes import run_passes
 
 Array = np.ndarray[Any, Any]
 
@@ -148,3 +153,44 @@ def test_a_product_is_reduced_after_it_is_computed() -> None:
     found, total = run(kernel, [(24, 256), (256,)], x, y, dtype=np.float64)
     close(found * product.max(1, keepdims=True), shifted, np.float64)
     close(total, shifted.sum(0), np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 320), (2, 256), (5, 320), (3, 336), (4, 300)])
+@pytest.mark.parametrize("start", [0, 1, 8])
+def test_a_row_is_reduced_while_the_one_before_is_stored(shape: tuple[int, int], dtype: Any, start: int) -> None:
+    """Results begin `start` elements after whole vectors."""
+
+    def kernel(x_ref: Any, out: Any) -> None:
+        x = x_ref[...]
+        out[...] = x / jnp.sqrt(jnp.mean(x * x, axis=1, keepdims=True))
+
+    x = normal(0, *shape).astype(dtype)
+    room = np.zeros(x.size + 128, dtype)
+    start += -(room.ctypes.data // room.itemsize) % 64
+    with pl.executor("cpu"):
+        pl.pallas_call(kernel, pl.ShapeDtypeStruct(shape, dtype))(x, out=room[start : start + x.size].reshape(shape))
+    wide = x.astype(np.float64)
+    expected = wide / np.sqrt((wide * wide).mean(1, keepdims=True))
+    close(room[start : start + x.size].reshape(shape), expected, dtype)
+    assert not room[:start].any() and not room[start + x.size :].any()
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+def test_only_rows_that_are_not_prefetched_are_reduced_beside_stores(exponential: bool) -> None:
+    def kernel(x_ref: Any, out: Any) -> None:
+        x = x_ref[...]
+        total = jnp.sum(x, axis=1, keepdims=True)
+        out[...] = (jnp.exp(x) if exponential else x) - total
+
+    rows = pl.BlockSpec((8, 256), lambda i: (i, 0))
+    call = pl.pallas_call(
+        kernel, pl.ShapeDtypeStruct((32, 256), np.float32), grid=(4,), in_specs=[rows], out_specs=rows
+    )
+    with prepared_programs() as programs:
+        pl.jit(call)(normal(0, 32, 256).astype(np.float32))
+    (eqn,) = run_passes(programs[0], PIPELINES[CPU.name]).eqns
+    text = lower_grid(eqn.grid, eqn.kernel, eqn.input_types).text
+    beside = host.current().streamed_bytes == 0 and not exponential
+    # The loop that reduces a row in four chains stores four vectors of the row before.
+    assert text.count("!nontemporal !0") == (5 if beside else host.current().streamed_bytes == 0)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from importlib import import_module
 from textwrap import dedent, indent
 
 import numpy as np
 import pytest
 
 from palladio.base.errors import InternalError
-from palladio.ir.core import Program
+from palladio.ir.core import Atom, Eqn, Program, Var
 from palladio.ir.evaluate import evaluate
 from palladio.ir.text import print_program
 from palladio.lower import bound_zeros, fuse, initialize, join_products, keep_arrays, view
 from palladio.lower.grids.initialize import INITIALIZED
+from palladio.lower.ranges import constants
 from palladio.ops import parse
 from palladio.passes.pipeline import run_passes
 
@@ -144,6 +148,33 @@ def test_a_block_that_each_step_of_a_loop_stores_whole_is_marked_there() -> None
     lines = kernel_lines(call(LOOP.format(first=whole)), initialize)
     assert [line for line in lines if line.startswith("initialize")] == ["initialize o {stored=True}"]
     assert lines[lines.index("initialize o {stored=True}") - 1].endswith("= broadcast 1.0:f32 {shape=(2, 4), axes=()}")
+
+
+def nest(levels: int, body: str) -> str:
+    for level in range(levels):
+        body = LOOP.format(first=body).replace("loop 0:i32, n,", "loop 0:i32, 2:i32,").replace("row(j", f"row{level}(j")
+    return body
+
+
+@pytest.mark.parametrize("stored", ["o", "o[0, j]"])
+def test_the_programs_of_a_nest_of_loops_are_each_looked_at_as_often(
+    stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: Counter[Program] = Counter()
+
+    def counted(eqn: Eqn, program: Program) -> Iterable[tuple[Var, Atom]]:
+        looks[program] += 1
+        return constants(eqn, program)
+
+    monkeypatch.setattr(import_module("palladio.lower.grids.initialize"), "constants", counted)
+    value = "v:f32[2,4] = broadcast 1.0:f32 {shape=(2, 4), axes=()}\n" if stored == "o" else "v:f32[] = neg 1.0:f32\n"
+    counts = []
+    for levels in (3, 6):
+        looks.clear()
+        INITIALIZED.broken(call(nest(levels, f"{value}store {stored}, v")))
+        assert len(looks) == levels
+        counts.append(max(looks.values()))
+    assert counts[0] == counts[1]
 
 
 def test_rows_are_stored_without_initialising_the_others() -> None:

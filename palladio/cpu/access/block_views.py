@@ -1,7 +1,8 @@
 """The blocks that a kernel sees at one grid point: views of their arrays, or copies that are written back.
 
 A box of neighbouring elements that lies inside its array is a view. A box that reaches past the edge, and scattered
-elements, are copies, with uninitialised elements outside the array.
+elements, are copies, with uninitialised elements outside the array. The copy of a box that the kernel writes to stays
+for the steps that follow at the same index, with what was stored past the edge.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 from palladio.cpu.access.gather import one_by_one
 from palladio.cpu.access.views import Bound, BufferView, as_index, between
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V, i64
+from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import BlockMarks, Scope
 from palladio.ops.grid import (
     BlockDim,
@@ -24,6 +26,7 @@ from palladio.ops.grid import (
     BlockView,
     BoundedSlice,
     Element,
+    Grid,
     Indirect,
     InitMarks,
     Squeezed,
@@ -51,6 +54,7 @@ class DenseBlock:
         indices: Sequence[LazyArray],
         guarded: bool = True,
         rows: V | None = None,
+        first: V | None = None,
     ) -> None:
         self.e = scope.e
         self.view = BufferView(array)
@@ -63,7 +67,8 @@ class DenseBlock:
             return
         self.outside = self.e.negated(guard)
         self.copy = scope.arena.buffer(self.e, self.buffer.shape, self.buffer.dtype)
-        with self.e.when(self.outside):
+        renewed = self.outside if first is None else self.e.binary("and", self.outside, self.moved(scope, first))
+        with self.e.when(renewed):
             fill(self.e, self.copy, dtypes.uninitialized(self.copy.dtype))
             if rows is not None:
                 with self.e.when(self.e.compare("icmp slt", rows, i64(array.shape[0]))):
@@ -106,6 +111,16 @@ class DenseBlock:
         self.of_type.bounds = [replace(bound, extent=known) for bound, known in zip(bounds, array.shape, strict=True)]
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = StridedArray(base, tuple(strides), block.block_shape, array.dtype)
+
+    def moved(self, scope: Scope, first: V) -> V:
+        """True at the first step, and where the indices differ from those of the step before; stores the indices."""
+        e = self.e
+        last = scope.function.slot(I64, len(self.indices))
+        places = [e.pointer(last, axis, 8) for axis in range(len(self.indices))]
+        same = [e.compare("icmp eq", e.load(I64, at, 8), i) for at, i in zip(places, self.indices, strict=True)]
+        for place, index in zip(places, self.indices, strict=True):
+            e.store(index, place, 8)
+        return e.binary("or", first, e.negated(e.truth(same) or TRUE))
 
     def start(self, base: V, marks: InitMarks, nowhere: V) -> BlockMarks:
         """The initialisation marks of this block; `nowhere` has the marks of blocks outside."""
@@ -197,12 +212,30 @@ def window_of(
     array: StridedArray,
     indices: Sequence[LazyArray],
     rows: V | None = None,
+    first: V | None = None,
 ) -> DenseBlock | GatheredBlock:
     """The block of an array at these indices, accessed as the schedule says.
 
     Args:
         rows: the rows of the array at the call, if they may be fewer than its type says.
+        first: true at the first step of those that follow one another; None if no two steps do.
     """
     if view.access == "copy":
         return GatheredBlock(scope, block, array, indices)
-    return DenseBlock(scope, block, array, indices, guarded=view.access == "guarded", rows=rows)
+    guarded = view.access == "guarded"
+    return DenseBlock(scope, block, array, indices, guarded, rows, first if view.write_back else None)
+
+
+def first_step(e: Emitter, grid: Grid, ids: Sequence[Int], loops: Sequence[int]) -> V | None:
+    """True at the first of the steps that follow one another in the order of the grid.
+
+    None if no two steps do, or if no block needs to know.
+
+    Args:
+        loops: the axes that are loops inside a task.
+    """
+    if not any(view.access == "guarded" and view.write_back for view in grid.scheduled.blocks):
+        return None
+    apart = [axis for axis, size in enumerate(grid.sizes) if size != 1 and axis not in loops]
+    inner = [axis for axis in loops if grid.sizes[axis] != 1 and axis > max(apart, default=-1)]
+    return e.truth([e.compare("icmp eq", e.index(ids[axis]), i64(0)) for axis in inner])

@@ -309,7 +309,7 @@ def stream(e: Emitter, array: LazyArray, target: StridedArray) -> None:
     The unaligned ends of a row are written as usual, as vectors that overlap the others: masked vectors take longer
     than all of them.
     """
-    lanes, itemsize = registers.LANES, target.dtype.itemsize
+    lanes = registers.LANES
     if array.fill is not None or not array.shape or array.shape[-1] < STREAMED_LANES or target.strides[-1] != 1:
         write(e, array, target)
         return
@@ -317,18 +317,31 @@ def stream(e: Emitter, array: LazyArray, target: StridedArray) -> None:
 
     def row(index: tuple[Int, ...], width: int) -> None:
         at = index[: len(lead)]
-        address = e.value(I64, f"ptrtoint {target.address(e, (*at, 0))} to i64")
-        missing = e.binary("and", e.binary("sub", i64(0), address), i64(lanes * itemsize - 1))
-        first = e.binary("udiv", missing, i64(itemsize))
-        ragged = None if extent % lanes else e.compare("icmp ne", first, i64(0))
-        with e.when(ragged):
-            for end in (0, extent - lanes):
-                target.put(e, (*at, end), array.at((*at, end), lanes), lanes)
+        first = put_ragged_ends(e, array, target, at)
         with e.loop(first, extent - lanes + 1, lanes) as last:
-            value = registers.to_memory(e, array.at((*at, last), lanes), target.dtype)
-            e.stream(value, target.address(e, (*at, last)), lanes * itemsize)
+            put_streamed(e, array, target, (*at, last))
 
     for_each(e, (*lead, 1), row)
+
+
+def put_ragged_ends(e: Emitter, array: LazyArray, target: StridedArray, row: Sequence[Int]) -> V:
+    """Write the ends of a row that are not aligned whole vectors; returns the first element that is one's."""
+    lanes, itemsize, extent = registers.LANES, target.dtype.itemsize, target.shape[-1]
+    address = e.value(I64, f"ptrtoint {target.address(e, (*row, 0))} to i64")
+    missing = e.binary("and", e.binary("sub", i64(0), address), i64(lanes * itemsize - 1))
+    first = e.binary("udiv", missing, i64(itemsize))
+    ragged = None if extent % lanes else e.compare("icmp ne", first, i64(0))
+    with e.when(ragged):
+        for end in (0, extent - lanes):
+            target.put(e, (*row, end), array.at((*row, end), lanes), lanes)
+    return first
+
+
+def put_streamed(e: Emitter, array: LazyArray, target: StridedArray, index: Sequence[Int]) -> None:
+    """Write one aligned vector past the caches."""
+    lanes = registers.LANES
+    value = registers.to_memory(e, array.at(index, lanes), target.dtype)
+    e.stream(value, target.address(e, index), lanes * target.dtype.itemsize)
 
 
 def keep(e: Emitter, arena: Arena, array: LazyArray) -> LazyArray:

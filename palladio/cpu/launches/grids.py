@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from palladio.cpu.access.block_views import window_of
+from palladio.cpu.access.block_views import first_step, window_of
 from palladio.cpu.access.gather import copied
 from palladio.cpu.access.views import as_index
 from palladio.cpu.analysis.work import work_estimate
@@ -40,13 +40,15 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
     extra = [number_array(e, size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None]
     outer, function.innermost = function.innermost, (0, 1)
     with ExitStack() as stack:
-        numbers = [number_array(e, stack.enter_context(e.loop(0, size))) for size in sizes]
+        ids = [stack.enter_context(e.loop(0, size)) for size in sizes]
+        numbers = [number_array(e, index) for index in ids]
+        first = first_step(e, grid, ids, range(len(ids)))
         function.poll(work_estimate(kernel))
         seen = []
         blocks = zip((*grid.inputs, *grid.outputs), grid.scheduled.blocks, arrays, strict=True)
         for block, view, place in blocks:
             indices = function.run(block.index_map, [*numbers, *scalars])
-            seen.append(window_of(scope, block, view, place.buffer, indices))
+            seen.append(window_of(scope, block, view, place.buffer, indices, first=first))
         refs = [RefBinding(place.memory, window.buffer) for place, window in zip(arrays, seen, strict=True)]
         function.run(kernel, [*numbers, *extra, *scalars, *refs, *scratch])
         for view, window in zip(grid.scheduled.blocks, seen, strict=True):

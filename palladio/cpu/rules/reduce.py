@@ -18,6 +18,7 @@ from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
 Combine = Callable[[Emitter, DType, Sequence[V]], V]
+Meanwhile = Callable[[Int, int], None]
 
 
 def _sum(e: Emitter, dtype: DType, values: Sequence[V]) -> V:
@@ -219,17 +220,21 @@ class Reducer:
         for at, slot in zip(places, slots, strict=True):
             self.finish((*others, at), slot, lanes)
 
-    def across(self, index: Sequence[Int], beside: Sequence[Reducer] = ()) -> None:
-        """One result from whole vectors along the last axis, and that of other reductions of arrays of this shape."""
+    def across(self, index: Sequence[Int], beside: Sequence[Reducer] = (), meanwhile: Meanwhile | None = None) -> None:
+        """One result from whole vectors along the last axis, and that of other reductions of arrays of this shape.
+
+        Args:
+            meanwhile: emits other work for a range of the last axis, in the loop that combines its elements.
+        """
         reducers = (self, *beside)
         whole = [each.begin(1) for each in reducers]
         for start, end, lanes in widths(self.x.shape[self.axes[-1]]):
             if lanes == 1:
-                self.along(index, start, end, 1, [[slot] for slot in whole], beside)
+                self.along(index, start, end, 1, [[slot] for slot in whole], beside, meanwhile)
                 continue
             chains = range(min(CHAINS, (end - start) // lanes))
             slots = [[each.begin(lanes, chain) for chain in chains] for each in reducers]
-            self.along(index, start, end, lanes, slots, beside)
+            self.along(index, start, end, lanes, slots, beside, meanwhile)
             for each, mine, slot in zip(reducers, slots, whole, strict=True):
                 each.fold(mine, slot, lanes)
         for each, slot in zip(reducers, whole, strict=True):
@@ -252,6 +257,7 @@ class Reducer:
         lanes: int,
         slots: Sequence[Sequence[V]],
         beside: Sequence[Reducer],
+        meanwhile: Meanwhile | None = None,
     ) -> None:
         """Combine vectors from `start` to `end` with the accumulators in turn; `slots` has those of each reduction."""
         reducers, chains = (self, *beside), len(slots[0])
@@ -263,10 +269,14 @@ class Reducer:
                 positions = [self.e.add(first, chain * lanes) for chain in range(chains)]
                 for each, mine in zip(reducers, slots, strict=True):
                     each.take_all(mine, [each.x.at(each.place(index, (*inner, at)), lanes) for at in positions])
+                if meanwhile is not None:
+                    meanwhile(first, stride)
             if middle < end:
                 with self.e.loop(middle, end, lanes) as position:
                     for each, mine in zip(reducers, slots, strict=True):
                         each.take_all(mine[:1], [each.x.at(each.place(index, (*inner, position)), lanes)])
+                    if meanwhile is not None:
+                        meanwhile(position, lanes)
 
     def finish(self, index: Sequence[Int], slot: V, width: int) -> None:
         total = self.noted(self.held(slot, vector(registers.register(self.x.dtype), width)))

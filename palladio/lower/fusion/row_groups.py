@@ -62,8 +62,8 @@ def adds_rows(eqn: Eqn) -> bool:
     return eqn.op is not store and eqn.axes == (0,)
 
 
-def row_group(eqns: Sequence[Eqn], first: int = 0) -> RowGroup | None:
-    """The equations that may run together with the one at `first`; None if they are too few."""
+def row_group(eqns: Sequence[Eqn], first: int = 0, least: int = LEAST_PASSES) -> RowGroup | None:
+    """The equations that may run together with the one at `first`; None if fewer than `least` are passes."""
     shape = block_of(eqns[first])
     if shape is None:
         return None
@@ -72,7 +72,7 @@ def row_group(eqns: Sequence[Eqn], first: int = 0) -> RowGroup | None:
         if not search.takes(eqn):
             search.group.rest += eqns[number:]
             break
-    return search.group if len(search.group.passes) >= LEAST_PASSES else None
+    return search.group if len(search.group.passes) >= least else None
 
 
 class _Search:

@@ -36,10 +36,12 @@ class _Initializing:
 
     Fields:
         found: the equations of the program that need an initialisation before them, or are wrong, each with the reason.
+        filled: what `fills` has found, so that each level of nested loops is looked at once.
     """
 
     def __init__(self) -> None:
         self.found: list[tuple[Eqn, str]] = []
+        self.filled: dict[tuple[Program, Atom, InitMarks], bool] = {}
 
     def calls(self, program: Program) -> Program:
         """The program with initialised blocks in each kernel that it calls."""
@@ -64,7 +66,7 @@ class _Initializing:
                     self.found.append((eqn, NOT_STORED))
                 begun.pop(eqn.ref, None)
             elif eqn.op.control:
-                for ref in _begun_in_steps(eqn, begun):
+                for ref in self.begun_in_steps(eqn, begun):
                     self.found.append((eqn, IN_EACH_STEP))
                     builder.emit(initialize_op, ref, stored=False)
                     del begun[ref]
@@ -91,22 +93,39 @@ class _Initializing:
             self.call(eqn) if eqn.op is grid_call else with_parts(eqn, eqn.inputs, map_subprograms(eqn.params, change))
         )
 
+    def begun_in_steps(self, eqn: Eqn, begun: Begun) -> list[Atom]:
+        """The references to blocks that each step of a loop would initialise, which is done once before it."""
+        if eqn.op not in (loop, repeat):
+            return []
+        given = [(var, atom) for var, atom in constants(eqn, eqn.body) if atom in begun]
+        return list(dict.fromkeys(atom for var, atom in given if self.fills(eqn.body, var, begun[atom])))
+
+    def fills(self, program: Program, ref: Atom, marks: InitMarks) -> bool:
+        """True if a block is initialised in a program, outside of branches, and not by a store of all of it."""
+        key = (program, ref, marks)
+        if key not in self.filled:
+            self.filled[key] = self.first_fills(program, ref, marks)
+        return self.filled[key]
+
+    def first_fills(self, program: Program, ref: Atom, marks: InitMarks) -> bool:
+        """`fills`, by the first equation that initialises the block."""
+        for eqn in program.eqns:
+            if eqn.op.control:
+                if self.begun_in_steps(eqn, {ref: marks}):
+                    return True
+            elif eqn.op is initialize_op:
+                if eqn.ref is ref:
+                    return not eqn.stored
+            elif ref in eqn.inputs and not (eqn.op is store_rows and eqn.ref is ref and marks.rows > 1):
+                return not stores_all(eqn, ref)
+        return False
+
     def marked(self, eqn: Eqn) -> Eqn:
         """A store of rows that marks them."""
         if eqn.marks:
             return eqn
         self.found.append((eqn, NOT_MARKED))
         return with_parts(eqn, eqn.inputs, {**eqn.params, "marks": True})
-
-
-def _begun_in_steps(eqn: Eqn, begun: Begun) -> list[Atom]:
-    """The references to blocks that each step of a loop would initialise, which is done once before it."""
-    if eqn.op not in (loop, repeat):
-        return []
-    given = [(var, atom) for var, atom in constants(eqn, eqn.body) if atom in begun]
-    inside = _Initializing().kernel(eqn.body, {var: begun[atom] for var, atom in given})
-    filled = [each.ref for each in inside.eqns if each.op is initialize_op and not each.stored]
-    return [atom for var, atom in given if var in filled]
 
 
 def _stored_next(eqns: tuple[Eqn, ...], ref: Atom) -> bool:

@@ -579,6 +579,31 @@ def case_three_axes_run_in_row_major_order(rng):
     )()
 
 
+def case_an_output_block_wider_than_its_array_keeps_its_columns(rng):
+    """The sums past the edge last for the steps of a row; the last step brings one of them inside."""
+
+    def kernel(x_ref, o_ref):
+        @pl.when(pl.program_id(1) == 0)
+        def _():
+            o_ref[...] = jnp.zeros_like(o_ref)
+
+        o_ref[...] += x_ref[...]
+
+        @pl.when(pl.program_id(1) == 1)
+        def _():
+            o_ref[:, 0:1] = o_ref[:, 5:6]
+
+    x = rng.normal(size=(3, 256)).astype(np.float32)
+    return pl.pallas_call(
+        kernel,
+        out_shape=ShapeDtypeStruct((3, 1), x.dtype),
+        grid=(3, 2),
+        in_specs=[pl.BlockSpec((1, 128), lambda i, j: (i, j))],
+        out_specs=pl.BlockSpec((1, 128), lambda i, j: (i, 0)),
+        interpret=True,
+    )(x)
+
+
 def case_no_grid_and_several_outputs(rng):
     def kernel(x_ref, y_ref, sum_ref, product_ref, equal_ref):
         sum_ref[...] = x_ref[...] + y_ref[...]
