@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,6 @@ class CardArray:
         device: the number of the GPU.
         library: what it came from.
         source: the caller's array, which keeps the memory.
-        number: its value, if it is a number of the host that was copied.
     """
 
     address: int
@@ -53,7 +52,6 @@ class CardArray:
     device: int
     library: Library
     source: Any
-    number: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -149,7 +147,7 @@ def to_device_of(values: Any, array: Any) -> Any:
 def all_on_card(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
     """The leaves of a tree of arguments as arrays of one GPU; as NumPy arrays if none is on a GPU.
 
-    Numbers of the host may be among them, and are copied.
+    Numbers of the host may be among them, and stay there, as NumPy arrays without axes.
 
     Args:
         tree, root: what an error needs to name a leaf, `root[0]['weights']`.
@@ -164,7 +162,7 @@ def all_on_card(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
     values: list[Any] = []
     for leaf in leaves:
         try:
-            values.append(placed(leaf, root, *home))
+            values.append(placed_or_number(leaf, root, home[1]))
         except PalladioError as error:
             if error.argument == root:
                 error.argument = trees.leaf_names(tree, root)[len(values)]
@@ -172,8 +170,18 @@ def all_on_card(leaves: Sequence[Any], tree: Any, root: str) -> list[Any]:
     return values
 
 
-def placed(leaf: Any, name: str, home: Library, device: int, exact: bool = False) -> CardArray:
-    """An array, or a number of the host, as an array on a GPU where others of its call are.
+def placed_or_number(leaf: Any, name: str, device: int) -> Any:
+    """An array on a GPU where others of its call are, a `CardArray`; or a number of the host, as a NumPy array.
+
+    Raises:
+        PalladioTypeError, PalladioValueError: as in `all_on_card`.
+    """
+    is_number = isinstance(leaf, (bool, int, float, np.generic, np.ndarray)) and np.ndim(leaf) == 0
+    return np.asarray(to_numpy(leaf, name)) if is_number else placed(leaf, name, device)
+
+
+def placed(leaf: Any, name: str, device: int, exact: bool = False) -> CardArray:
+    """An array on a GPU where others of its call are.
 
     Args:
         exact: refuse an array that would have to be copied, since it is written to.
@@ -184,9 +192,6 @@ def placed(leaf: Any, name: str, home: Library, device: int, exact: bool = False
     library = library_of(type(leaf))
     where = None if library is None else library.device(leaf)
     if where is None or library is None:
-        if isinstance(leaf, (bool, int, float, np.generic, np.ndarray)) and np.ndim(leaf) == 0 and not exact:
-            number = np.asarray(to_numpy(leaf, name))
-            return replace(home.upload(number, device), number=number)
         raise PalladioValueError(
             "the array is in host memory, others of the call on a GPU",
             argument=name,

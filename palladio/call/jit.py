@@ -187,7 +187,7 @@ def _described(arg: Any, name: str) -> ArrayType:
     home = card_of([arg])
     if home is None:
         return described(arg, name)
-    found = placed(arg, name, *home)
+    found = placed(arg, name, home[1])
     return ArrayType(found.shape, found.dtype)
 
 

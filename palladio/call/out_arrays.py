@@ -92,7 +92,7 @@ def _on_card(
     """The arrays of `out` on the GPU where the inputs are."""
     buffers: list[CardArray] = []
     for target, (leaf, name, type) in enumerate(zip(leaves, names, types, strict=True)):
-        buffer = placed(leaf, name, home.library, home.device, exact=True)
+        buffer = placed(leaf, name, home.device, exact=True)
         if buffer.library.name == "jax":
             raise PalladioTypeError("arrays of JAX cannot be written to", argument=name, got="a JAX array")
         if buffer.dtype != type.dtype:

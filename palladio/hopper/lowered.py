@@ -81,6 +81,9 @@ class ScalarParameter:
 
 Parameter = MapParameter | ArrayParameter | ScalarParameter
 
+AxisSize = tuple[int, int]
+"""An axis of an array, and another size of it."""
+
 
 @dataclass(frozen=True)
 class Array:
@@ -167,25 +170,25 @@ class Lowered:
         """The tensor maps among the parameters, in order."""
         return tuple(each.spec for each in self.parameters if isinstance(each, MapParameter))
 
-    def of_fewer_rows(self, axes: Mapping[int, int], rows: int) -> Lowered | None:
+    def of_fewer_rows(self, sizes: Mapping[int, AxisSize], guarded: bool = False) -> Lowered | None:
         """The kernel for arrays with fewer rows, in the same text; None if the text accesses them other than by maps.
 
         The copy engine clips at the rows of a map. The blocks of other rows run, and store nothing.
 
         Args:
-            axes: the axis of the rows of each of these arrays, by their numbers.
-            rows: the size of these axes.
+            sizes: for each of these arrays, by number, the axis of its rows, and how many there are.
+            guarded: True if the text itself accesses no further rows.
         """
-        arrays = tuple(each.resized(axes[n], rows) if n in axes else each for n, each in enumerate(self.arrays))
+        arrays = tuple(each.resized(*sizes[n]) if n in sizes else each for n, each in enumerate(self.arrays))
         changed: list[Parameter] = []
         for each in self.parameters:
-            if isinstance(each, MapParameter) and each.spec.array in axes:
+            if isinstance(each, MapParameter) and each.spec.array in sizes:
                 number = each.spec.array
-                spec = _of_other_size(each.spec, self.arrays[number], arrays[number], axes[number])
+                spec = _of_other_size(each.spec, self.arrays[number], arrays[number], sizes[number][0])
                 if spec is None:
                     return None
                 changed.append(replace(each, spec=spec))
-            elif isinstance(each, ArrayParameter) and each.array in axes:
+            elif isinstance(each, ArrayParameter) and each.array in sizes and not guarded:
                 return None
             else:
                 changed.append(each)

@@ -12,6 +12,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 from palladio import lax
 from palladio.base.errors import PalladioNotImplementedError
+from palladio.hopper.twin.run import TwinError
 from tests.hopper.kernels import F32, kernel, lowered, normal, on_twin
 from tests.hopper.test_messages import said
 
@@ -240,6 +241,229 @@ def test_warps_wait_in_turn_at_the_barriers_of_a_scope() -> None:
         each_turn(step)
 
     same_as_evaluated(body, (TURNS,), dtype=I32)
+
+
+CLUSTER = {"cluster": (2,), "cluster_names": ("c",)}
+THREE = {"num_threads": 3, "thread_name": "wg", **CLUSTER}
+SHARED = {"collective_axes": "wg"}
+Waits = Callable[[Any, Any, Any], None]
+
+
+def in_a_cluster(waits: Waits, count: int | None = None, others: int = 0) -> Callable[..., None]:
+    """Blocks of a cluster that wait at the barriers of a scope in a loop.
+
+    Args:
+        count: of the barriers, an array; None for a single one.
+        others: the number of threads that arrive in `waits`; where none does, the last thread arrives once at each.
+    """
+
+    def body(out: Any) -> None:
+        block, group = pl.axis_index("c"), pl.axis_index("wg")
+
+        def step(turn: Any) -> None:
+            def inner(first: Any, full: Any) -> None:
+                @pl.when(group == 2)
+                def _() -> None:
+                    for number in range(0 if others else count or 1):
+                        plgpu.barrier_arrive(full if count is None else full.at[number])
+
+                waits(turn, group, full)
+
+                @pl.when(group == 1)
+                def _() -> None:
+                    out[turn, block] = turn
+
+            number = {} if count is None else {"num_barriers": count}
+            full = plgpu.ClusterBarrier(collective_axes=("c",), num_arrivals=others or 1, **number)
+            pl.run_scoped(inner, plgpu.Barrier(), full, **SHARED)
+
+        each_turn(step)
+
+    return body
+
+
+def wait_once(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group < 2)(lambda: plgpu.barrier_wait(full))
+
+
+def wait_equally_often(turn: Any, group: Any, full: Any) -> None:
+    """One of the threads in a loop."""
+    pl.when(group == 0)(lambda: pl.loop(0, 3)(lambda _: plgpu.barrier_arrive_and_wait(full)))
+
+    @pl.when(group == 1)
+    def _() -> None:
+        for _ in range(3):
+            plgpu.barrier_arrive_and_wait(full)
+
+
+def wait_at_own(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group == 0)(lambda: plgpu.barrier_wait(full.at[0]))
+    pl.when(group == 1)(lambda: plgpu.barrier_wait(full.at[1]))
+
+
+def wait_as_often_as_it_takes(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group == 1)(lambda: pl.loop(turn, 2 * turn + 1)(lambda _: plgpu.barrier_arrive_and_wait(full)))
+
+
+ALLOWED: dict[str, tuple[Waits, int | None, int]] = {
+    "two threads, once": (wait_once, None, 0),
+    "two threads, equally often": (wait_equally_often, None, 2),
+    "each thread at its own": (wait_at_own, 2, 0),
+    "one thread, in a loop": (wait_as_often_as_it_takes, None, 1),
+}
+
+
+@pytest.mark.parametrize("how", ALLOWED)
+def test_threads_wait_at_the_cluster_barriers_of_a_scope_in_each_entry(how: str) -> None:
+    """The phases go on from one entry to the next, also where there is an odd number of them."""
+    same_as_evaluated(in_a_cluster(*ALLOWED[how]), (TURNS, 2), dtype=I32, **THREE)
+
+
+def wait_in_turn(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group == turn % 2)(lambda: plgpu.barrier_wait(full))
+
+
+def wait_in_some_entries(turn: Any, group: Any, full: Any) -> None:
+    pl.when((group == 1) & (turn % 2 == 1))(lambda: plgpu.barrier_wait(full))
+
+
+def both_wait_in_a_loop(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group < 2)(lambda: pl.loop(turn, 2 * turn)(lambda _: plgpu.barrier_wait(full)))
+
+
+def wait_unequally_often(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group == 0)(lambda: pl.loop(0, 2)(lambda _: plgpu.barrier_wait(full)))
+    pl.when(group == 1)(lambda: plgpu.barrier_wait(full))
+
+
+def wait_at_a_computed_one(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group < 2)(lambda: plgpu.barrier_wait(full.at[(turn + group) % 2]))
+
+
+def ask(turn: Any, group: Any, full: Any) -> None:
+    @pl.when(group == 1)
+    def _() -> None:
+        plgpu.barrier_test(full)
+
+
+def warps_wait_in_turn(turn: Any, group: Any, full: Any) -> None:
+    @pl.when(group == 1)
+    def _() -> None:
+        @pl.core_map(plgpu.WarpMesh(axis_name="warp"))
+        def _() -> None:
+            pl.when(pl.axis_index("warp") == turn % 2)(lambda: plgpu.barrier_wait(full))
+
+
+CONDITION = "a wait under a condition, or in a loop of unknown length"
+REENTERED: dict[str, tuple[Waits, int | None, str]] = {
+    "threads in turn": (wait_in_turn, None, CONDITION),
+    "one thread in some entries": (wait_in_some_entries, None, CONDITION),
+    "two threads in a loop": (both_wait_in_a_loop, None, CONDITION),
+    "a test": (ask, None, CONDITION),
+    "warps in turn": (warps_wait_in_turn, None, CONDITION),
+    "unequally often": (wait_unequally_often, None, "2 and 1 waits of different threads"),
+    "at a computed barrier": (wait_at_a_computed_one, 2, "waits of 2 threads at a computed barrier of several"),
+}
+
+
+@pytest.mark.parametrize("how", REENTERED)
+def test_cluster_barriers_of_which_threads_may_miss_a_phase_are_refused(how: str) -> None:
+    waits, count, got = REENTERED[how]
+    lines = said(kernel(in_a_cluster(waits, count), (TURNS, 2), I32, **THREE), kind=PalladioNotImplementedError)
+    assert lines[:4] == [
+        "full: a barrier of the cluster that a scope in a loop allocates is not compiled for Hopper, unless each "
+        "thread that waits there observes all phases of each entry",
+        "expected: in each entry the same number of waits of each of these threads, under no condition",
+        f"got:      {got}",
+        "hint:     let each of them wait for every phase, or allocate the barrier outside of the loop",
+    ]
+
+
+def nobody_waits(turn: Any, group: Any, full: Any) -> None:
+    pass
+
+
+def wait_for_the_first_of_two(turn: Any, group: Any, full: Any) -> None:
+    pl.when(group == 0)(lambda: plgpu.barrier_arrive(full))
+    pl.when(group == 2)(lambda: plgpu.barrier_arrive(full))
+    pl.when(group == 1)(lambda: plgpu.barrier_wait(full))
+
+
+@pytest.mark.parametrize("waits", [nobody_waits, wait_for_the_first_of_two])
+def test_a_phase_at_a_cluster_barrier_that_no_thread_observes_is_for_the_checker(waits: Waits) -> None:
+    others = 0 if waits is nobody_waits else 1
+    call = kernel(in_a_cluster(waits, None, others), (TURNS, 2), I32, **THREE)
+    assert "unobserved-completion" in {finding.code for finding in pl.check(call).findings}
+    if others:
+        with pytest.raises(TwinError, match="deadlock"):
+            on_twin(call)
+    else:
+        for found in on_twin(call):
+            np.testing.assert_array_equal(found, np.repeat(np.arange(TURNS)[:, None], 2, 1))
+
+
+def test_a_barrier_at_which_peers_arrive_is_one_of_the_cluster() -> None:
+    def body(out: Any) -> None:
+        block = pl.axis_index("c")
+
+        def step(turn: Any) -> None:
+            def inner(full: Any) -> None:
+                plgpu.barrier_arrive(plgpu.cluster_ref(full, {"c": 1 - block}))
+                pl.when(turn % 2 == 1)(lambda: plgpu.barrier_wait(full))
+                out[turn, block] = turn
+
+            pl.run_scoped(inner, plgpu.Barrier())
+
+        each_turn(step)
+
+    lines = said(kernel(body, (TURNS, 2), I32, **CLUSTER), kind=PalladioNotImplementedError)
+    assert f"got:      {CONDITION}" in lines
+
+
+def test_threads_wait_as_often_as_it_takes_at_a_cluster_barrier_outside_of_the_loop() -> None:
+    def body(out: Any) -> None:
+        block, group = pl.axis_index("c"), pl.axis_index("wg")
+
+        def inner(full: Any) -> None:
+            def step(turn: Any) -> None:
+                pl.when(group < 2)(lambda: pl.loop(0, turn)(lambda _: plgpu.barrier_arrive_and_wait(full)))
+                pl.when(group == 1)(lambda: out.__setitem__((turn, block), turn))
+
+            each_turn(step)
+
+        pl.run_scoped(inner, plgpu.ClusterBarrier(collective_axes=("c",), num_arrivals=2), **SHARED)
+
+    same_as_evaluated(body, (TURNS, 2), dtype=I32, **THREE)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known steps", "computed steps"])
+def test_a_pipeline_of_a_cluster_runs_in_a_loop(known: bool) -> None:
+    def body(x: Any, out: Any, total: Any) -> None:
+        block, group = pl.axis_index("c"), pl.axis_index("wg")
+
+        def step(turn: Any) -> None:
+            def add(_: Any, part: Any) -> None:
+                @pl.when(group == 0)
+                def _() -> None:
+                    total[...] += part[...]
+
+            pl.when(group == 0)(lambda: total.__setitem__(..., x[pl.ds(0, 64)] * 0))
+            plgpu.emit_pipeline_warp_specialized(
+                add,
+                grid=(3 if known else turn + 1,),
+                memory_registers=40,
+                in_specs=[plgpu.BlockSpec((64,), lambda step: (step,), collective_axes="c")],
+                max_concurrent_steps=2,
+                wg_axis="wg",
+                num_compute_wgs=2,
+            )(x)
+            pl.when(group == 0)(lambda: out.__setitem__((turn, block), total[...]))
+
+        each_turn(step)
+
+    x = normal(64 * TURNS, dtype=F32)
+    total = plgpu.SMEM((64,), F32)
+    same_as_evaluated(body, (TURNS, 2, 64), x, scratch=[total], **THREE)
 
 
 USED: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from palladio.hopper.emit.exchange import through_shared
 from palladio.hopper.emit.names import kernel_name
+from palladio.hopper.emit.phases import check_reentered
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
 from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Kernel, Scope
@@ -56,6 +57,8 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     warpgroups = max(map(_warpgroups, launch.meshes))
     found = _roles(launch, programs)
     used = uses(role.program for roles in found for role in roles)
+    for roles in found:
+        check_reentered(roles, used)
     shared = Kernel(launch.meshes[0], Plan(1, {}), used, _blocks(launch))
     given = operands[launch.dynamic :]
     shared.arrays = [*arrays_of("operand", given, launch.dynamic), *arrays_of("output", launch.output_types)]
@@ -205,12 +208,12 @@ def _role(kernel: Kernel, launch: Launch, number: int, role: Role, first: int) -
     return scope
 
 
-def _argument(kernel: Kernel, var: Var, number: int) -> Global:
+def _argument(kernel: Kernel, var: Var, number: int) -> Global | Scalar:
     """The value of an operand or output of the launch."""
     if isinstance(var.type, RefType) and var.type.space in (GMEM, ANY):
         return kernel.array(var, number)
     if isinstance(var.type, ArrayType):
-        raise Refused("a number passed to a kernel is not compiled for Hopper yet", got=str(var.type))
+        return kernel.number(var, number)
     raise Refused(f"a reference in {var.type.space} passed to a kernel is not compiled for Hopper", got=str(var.type))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from palladio.base.errors import attach
 from palladio.hopper.emit.names import Names, identifier
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
-from palladio.hopper.emit.scalars import Scalar, register_type
-from palladio.hopper.emit.uses import COPY, ROWS, Use, uses
+from palladio.hopper.emit.scalars import Scalar, narrow, register_type
+from palladio.hopper.emit.uses import COPY, ROWS, Use, is_clustered, uses
 from palladio.hopper.emit.values import (
     EXCHANGE,
     Array,
@@ -117,6 +117,13 @@ class Kernel:
         name = known or self.names.parameter(f"size{operand}")
         self.numbers[name] = ScalarParameter(name, operand, dtypes.INT32)
         return name
+
+    def number(self, var: Var, number: int) -> Scalar:
+        """A number among the operands, which is passed by value."""
+        dtype, name = var.type.dtype, self.named[number]
+        held = dtypes.FLOAT32 if narrow(dtype) else dtype
+        self.numbers[name] = ScalarParameter(name, self.arrays[number].position, held)
+        return Scalar(name, dtype)
 
     def name_arrays(self, variables: Iterable[Var]) -> None:
         """Name the operands and outputs after their variables."""
@@ -358,7 +365,7 @@ class Scope:
         offset = self.kernel.plan.barrier(var, use)
         name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
         self.prologue.append((name, f"u32 {name} = 0;"))
-        clustered = bool(arrivals.cluster_axes) or use.remote
+        clustered = is_clustered(type, use)
         axes = [axis for axis, *others in arrivals.groups if not others]
         if len(axes) < len(arrivals.groups):
             raise Refused("arrivals at a barrier of the cluster count along one axis at a time", got=str(type))

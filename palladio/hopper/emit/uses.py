@@ -10,6 +10,7 @@ from palladio.ir.core import Atom, Eqn, Op, Program, Var, subprograms
 from palladio.ops.control import cond, loop
 from palladio.ops.threads import barrier, copy, wgmma
 from palladio.ops.threads.launch import launch
+from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer
 from palladio.types.types import ArrayType, RefType
@@ -50,6 +51,12 @@ class Use:
         One thread arrives for a copy, as many times.
         """
         return WARPS if THREAD in self.arrivals else 1
+
+
+def is_clustered(type: RefType, use: Use) -> bool:
+    """True if threads of other blocks arrive at a barrier."""
+    arrivals = type.attribute(Arrivals)
+    return use.remote or (arrivals is not None and bool(arrivals.cluster_axes))
 
 
 Roots = Mapping[Var, Var]

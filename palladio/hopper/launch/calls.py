@@ -13,7 +13,7 @@ from palladio.array.on_card import CardArray, Library, library_of
 from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.launch.driver import driver
 from palladio.hopper.launch.kernel import LoadedKernel
-from palladio.hopper.lowered import Array, Lowered, ScalarParameter
+from palladio.hopper.lowered import Array, AxisSize, Lowered, ScalarParameter
 from palladio.types import dtypes
 from palladio.types.types import Shape
 
@@ -35,10 +35,10 @@ class KernelCall:
         self._loaded: dict[int, LoadedKernel] = {}
         self._lock = threading.Lock()
         self._zeroed = [number for number, each in enumerate(lowered.arrays) if each.zeroed]
-        self._by_value = tuple(each.operand for each in lowered.parameters if isinstance(each, ScalarParameter))
-        self._host = frozenset((*self._by_value, *lowered.dynamic))
+        self.by_value = tuple(each.operand for each in lowered.parameters if isinstance(each, ScalarParameter))
+        self._host = frozenset((*self.by_value, *lowered.dynamic))
         self._outputs = [array for array in lowered.arrays if array.role == "output"]
-        self.plain = not (self._zeroed or self._host or lowered.aliases) and lowered.grid > 0
+        self.plain = not (self._zeroed or lowered.dynamic or lowered.aliases) and lowered.grid > 0
 
     def on(self, device: int) -> LoadedKernel:
         """The kernel, loaded on a device.
@@ -64,19 +64,24 @@ class KernelCall:
                 self.compiled(self.lowered, self.cubin)
         return self.cubin
 
-    def of_fewer_rows(self, operands: Mapping[int, int], rows: int, result: int | None = 0) -> KernelCall | None:
+    def of_fewer_rows(
+        self, operands: Mapping[int, AxisSize], results: Mapping[int, AxisSize], guarded: bool = False
+    ) -> KernelCall | None:
         """The call for operands and results with fewer rows, in the same machine code; None if that cannot be.
 
         Args:
-            operands: the axis of the rows of each of these operands, by position.
-            result: the axis of the rows of the results; None if they have none.
+            operands, results: by position, the axis of the rows, and how many there are.
+            guarded: True if the kernel itself accesses no further rows.
         """
-        axes = {}
-        for number, each in enumerate(self.lowered.arrays):
-            axis = operands.get(each.position) if each.role == "operand" else result if each.role == "output" else None
-            if axis is not None:
-                axes[number] = axis
-        found = self.lowered.of_fewer_rows(axes, rows)
+        if not operands and not results:
+            return self
+        by_role = {"operand": operands, "output": results}
+        sizes = {
+            number: by_role[each.role][each.position]
+            for number, each in enumerate(self.lowered.arrays)
+            if each.position in by_role.get(each.role, ())
+        }
+        found = self.lowered.of_fewer_rows(sizes, guarded)
         return None if found is None else KernelCall(found, like=self)
 
     def takes_from_host(self, number: int) -> bool:
@@ -107,7 +112,7 @@ class KernelCall:
             self._prepare(memory, operands, outputs, kernel, stream)
         blocks = self.lowered.blocks(operands) if self._host else self.lowered.grid
         if blocks:
-            numbers = tuple(np.asarray(operands[number]).item() for number in self._by_value)
+            numbers = tuple([operands[number] for number in self.by_value])
             addresses = tuple([each.address for each in memory])
             kernel.launch(stream, addresses, numbers, blocks)
         if library.synchronous:
@@ -145,8 +150,18 @@ def _bytes(shape: Shape, dtype: dtypes.DType) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
+def _is_number(value: Any, type: tuple[Shape, dtypes.DType]) -> bool:
+    """True for a number of the host of exactly this type, with which nothing is to be checked or converted."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return False
+    dtype = value.dtype
+    return (dtype is type[1] or dtype == type[1]) and value.shape == type[0]
+
+
 class KeptCall:
     """The fast path of a call: a kernel on arrays of fixed shapes and dtypes, with one result.
+
+    Operands that the kernel takes by value are numbers of the host here.
 
     Args:
         call: the call of the kernel.
@@ -156,11 +171,14 @@ class KeptCall:
     def __init__(self, call: KernelCall, types: Sequence[tuple[Shape, dtypes.DType]]) -> None:
         self._call = call
         self._types = list(types)
+        self._numbers = call.by_value
+        self._on_card = [n for n in range(len(types)) if n not in call.by_value]
         arrays = call.lowered.arrays
         roles = [each.role for each in arrays]
         self._made = [(each.shape, each.dtype) for each in arrays if each.role != "operand"]
         in_order = roles[: len(types)] == ["operand"] * len(types) and roles.count("output") == 1
-        self.usable = call.plain and in_order and roles[len(types) : len(types) + 1] == ["output"]
+        with_result = in_order and roles[len(types) : len(types) + 1] == ["output"]
+        self.usable = call.plain and with_result and bool(self._on_card)
         self._last: tuple[list[Any], ReadyCall] | None = None
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
@@ -169,6 +187,13 @@ class KeptCall:
         Raises:
             CardError: the driver fails.
         """
+        numbers: tuple[Any, ...] = ()
+        if self._numbers:
+            for number in self._numbers:
+                if not _is_number(arrays[number], self._types[number]):
+                    return None
+            numbers = tuple([arrays[number] for number in self._numbers])
+            arrays = [arrays[number] for number in self._on_card]
         library = library_of(type(arrays[0]))
         facts = None if library is None or library.facts is None else library.facts(arrays)
         if library is None or facts is None:
@@ -179,26 +204,35 @@ class KeptCall:
             known = self._known(library, kinds)
             if known is None:
                 return None
-        return known[1](addresses, out)
+        if numbers:
+            places = [0] * len(self._types)  # no kernel reads a number from memory
+            for number, address in zip(self._on_card, addresses):
+                places[number] = address
+            addresses = tuple(places)
+        return known[1](addresses, out, numbers)
 
     def _known(self, library: Library, kinds: list[Any]) -> tuple[list[Any], ReadyCall] | None:
         """The call for these arrays, remembered as the last one; None if the arrays are not of its types."""
         device, *found = kinds
-        wanted = [fact for shape, dtype in self._types for fact in (library.native(dtype), shape)]
+        types = (self._types[number] for number in self._on_card)
+        wanted = [fact for shape, dtype in types for fact in (library.native(dtype), shape)]
         if found != wanted:
             return None
-        self._last = known = kinds, self.ready(library, device)
+        self._last = known = kinds, self._made_for(library, device)
         return known
 
-    def ready(self, library: Library, device: int, shape: Shape | None = None) -> ReadyCall:
-        """The call for arrays of a library on a device.
+    def ready(self, library: Library, device: int, shape: Shape) -> ReadyCall | None:
+        """The call for addresses alone, of arrays of a library on a device; None for a kernel that takes numbers.
 
         Args:
-            shape: the shape of the result, with as many elements as the kernel's; by default the kernel's shape.
+            shape: the shape of the result, with as many elements as the kernel's.
 
         Raises:
             CardError: as in `KernelCall.on`.
         """
+        return None if self._numbers else self._made_for(library, device, shape)
+
+    def _made_for(self, library: Library, device: int, shape: Shape | None = None) -> ReadyCall:
         made = [(shape, library.native(dtype)) for shape, dtype in self._made]
         if shape is not None:
             made[0] = shape, made[0][1]
@@ -228,8 +262,11 @@ class ReadyCall:
         maker: Any = library.maker
         self._make, *self._make_workspaces = (maker(*each, device) for each in made)
 
-    def __call__(self, addresses: tuple[int, ...], out: Any = None) -> Any:
+    def __call__(self, addresses: tuple[int, ...], out: Any = None, numbers: tuple[Any, ...] = ()) -> Any:
         """The result for operands at these addresses; None if `out` does not fit the result or overlaps an operand.
+
+        Args:
+            numbers: those that the kernel takes by value, in the order of its parameters.
 
         Raises:
             CardError: the driver fails.
@@ -245,7 +282,7 @@ class ReadyCall:
         if self._make_workspaces:
             workspaces = [make() for make in self._make_workspaces]  # alive until the launch is enqueued
             addresses += tuple([each[1] for each in workspaces])
-        self._launch(self._stream(self._device), addresses)
+        self._launch(self._stream(self._device), addresses, numbers)
         return result
 
     def _address(self, out: Any, addresses: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 Launch = Callable[[int, tuple[int, ...]], int]
-"""`(stream, addresses of the kernel's arrays) -> status of the driver`."""
+"""`(stream, addresses of the kernel's arrays, then its numbers as bits) -> status of the driver`."""
 
 REPLACING = 1 << 16
 """Added to the status if `cuTensorMapReplaceAddress` is the function that failed."""
@@ -96,8 +96,9 @@ class Record:
     Args:
         config, kernel: the address of a `CUlaunchConfig`, and the handle of the kernel.
         maps: the address of each tensor map, the number of its array, and the array's address in the map.
-        parameters: for each the address of its tensor map, or None for an array's address; and the array's number.
-        arrays: the number of arrays.
+        parameters: for each the address of its tensor map, or None for an array's address or a number; and which one of
+            these it is, numbers after arrays.
+        arrays: the number of arrays, and of numbers that are passed by value.
         owners: the objects that own the configuration and the maps.
     """
 

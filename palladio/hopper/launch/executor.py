@@ -13,6 +13,7 @@ from palladio.hopper.kernels import lowered
 from palladio.hopper.launch import stored
 from palladio.hopper.launch.calls import KeptCall, KernelCall, on_host_arrays
 from palladio.hopper.launch.driver import driver
+from palladio.hopper.lowered import AxisSize
 from palladio.ir.core import Eqn, Literal, Program, Var
 from palladio.ir.evaluate import evaluate, written
 from palladio.ops.kernel_calls import kernel_calls, on_kernels
@@ -41,9 +42,11 @@ class OneKernel:
         made = KeptCall(self.call, [(type.shape, type.dtype) for type in types])
         return made if made.usable else None
 
-    def of_fewer_rows(self, operands: Mapping[int, int], rows: int, result: int | None = 0) -> OneKernel | None:
-        """The program for operands and results with fewer rows; None if that takes other machine code."""
-        found = self.call.of_fewer_rows(operands, rows, result)
+    def of_fewer_rows(
+        self, operands: Mapping[int, AxisSize], results: Mapping[int, AxisSize], guarded: bool = False
+    ) -> OneKernel | None:
+        """The program for operands and results with fewer rows, as `KernelCall.of_fewer_rows`."""
+        found = self.call.of_fewer_rows(operands, results, guarded)
         return None if found is None else OneKernel(found)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
@@ -81,15 +84,18 @@ class OnCard:
     Values are `CardArray`s and numbers of the host, or all of them are NumPy arrays, which are copied to the card and
     back. A card runs only kernels; other equations are evaluated on the host.
 
+    Args:
+        calls: those of its kernels, if they are made already.
+
     Raises:
         Refused: a kernel is not compiled for Hopper.
         CardError: a card, its driver or cuda-bindings is missing.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, calls: Mapping[Eqn, KernelCall] | None = None) -> None:
         driver()
         self._program = program
-        self._calls: dict[Eqn, KernelCall] = {eqn: KernelCall(lowered(eqn)) for eqn in kernel_calls(program)}
+        self._calls = {eqn: KernelCall(lowered(eqn)) for eqn in kernel_calls(program)} if calls is None else calls
         self._of_host_arrays = on_kernels({eqn: _by_copies(call) for eqn, call in self._calls.items()}).runner(program)
 
     @property
@@ -107,10 +113,28 @@ class OnCard:
         call = self.only_call
         return None if call is None else OneKernel(call).kept(types)
 
-    def of_fewer_rows(self, operands: Mapping[int, int], rows: int, result: int | None = 0) -> OneKernel | None:
-        """The program for operands and results with fewer rows; None if it is not one kernel that is compiled so."""
+    def of_fewer_rows(
+        self, operands: Mapping[int, AxisSize], results: Mapping[int, AxisSize], guarded: bool = False
+    ) -> OneKernel | OnCard | None:
+        """The program for operands and results with fewer rows; None if that takes other machine code.
+
+        Arrays between kernels keep their sizes, so that one kernel has to guard the rows that another leaves out.
+        """
         call = self.only_call
-        return None if call is None else OneKernel(call).of_fewer_rows(operands, rows, result)
+        if call is not None or not guarded:
+            return None if call is None else OneKernel(call).of_fewer_rows(operands, results, guarded)
+        program = self._program
+        sizes = {program.inputs[n]: size for n, size in operands.items()}
+        sizes |= {var: results[n] for n, var in enumerate(program.outputs) if n in results and isinstance(var, Var)}
+        calls = {}
+        for eqn, each in self._calls.items():
+            given = {n: sizes[atom] for n, atom in enumerate(eqn.inputs) if isinstance(atom, Var) and atom in sizes}
+            made = {n: sizes[var] for n, var in enumerate(eqn.outputs) if var in sizes}
+            found = each.of_fewer_rows(given, made, guarded)
+            if found is None:
+                return None
+            calls[eqn] = found
+        return OnCard(program, calls)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         """The values of the program's outputs."""

@@ -4,9 +4,11 @@ The structures that the driver reads at a launch (configuration, parameters, enc
 machine code replaces the addresses that differ from the previous launch (`direct`), for as many launches at once as
 workers make. Each map is encoded once.
 
-A kernel with parameters by value, or with a grid known only at the call, is launched by ctypes, as is every kernel if
-machine code cannot be compiled: the structures are built for each stream and set of addresses, and are cached, since
-array libraries reuse addresses.
+Numbers that are passed by value are kept beside the addresses, as 64 bits each.
+
+A kernel with a grid known only at the call is launched by ctypes, as is every kernel if machine code cannot be
+compiled: the structures are built for each stream, set of addresses and numbers, and are cached, since array libraries
+reuse addresses.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from palladio.hopper.launch.direct import BUSY, REPLACING, DirectLaunch, Record,
 from palladio.hopper.launch.driver import INVALID_CONTEXT, CardError, Device, Driver
 from palladio.hopper.launch.maps import MAP_ALIGNMENT, MAP_BYTES, encode
 from palladio.hopper.lowered import ArrayParameter, Lowered, MapParameter, ScalarParameter
+from palladio.types.dtypes import DType
 
 KEPT = 256
 """The number of parameter blocks that a kernel caches; the oldest is evicted."""
@@ -74,7 +77,8 @@ class LoadedKernel:
         self._template: ctypes.Array[Any] | None = None
         self._one_device = driver.count == 1
         self._lock = threading.Lock()
-        self._is_direct = not any(isinstance(each, ScalarParameter) for each in lowered.parameters)
+        self._dtypes = [each.dtype for each in lowered.parameters if isinstance(each, ScalarParameter)]
+        self._is_direct = not lowered.dynamic
         self._direct: DirectLaunch | None = None
         if like is not None:
             self._library, self._kernel = like._library, like._kernel
@@ -101,6 +105,9 @@ class LoadedKernel:
         if direct is None:
             self._launch_prepared(stream, addresses, numbers, blocks)
         else:
+            if numbers:
+                words = [_parameter(each, dtype) for each, dtype in zip(numbers, self._dtypes)]
+                addresses += tuple([int.from_bytes(each, "little") for each in words])
             status = direct.launch(stream, addresses) if self._one_device else INVALID_CONTEXT
             if status:
                 self._launch_again(status, direct, stream, addresses)
@@ -110,10 +117,12 @@ class LoadedKernel:
 
     def _launch_prepared(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...], blocks: int) -> None:
         """Run the kernel by ctypes."""
-        key = (stream, addresses, numbers, blocks)
+        # As bytes: 0.0 and -0.0 are equal numbers.
+        words = tuple([_parameter(each, dtype) for each, dtype in zip(numbers, self._dtypes)])
+        key = (stream, addresses, words, blocks)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._prepare(stream, addresses, numbers, blocks)
+            ready = self._prepare(stream, addresses, words, blocks)
             self._keep(key, ready)
         status = INVALID_CONTEXT
         if self._one_device:
@@ -163,7 +172,7 @@ class LoadedKernel:
         room, start = _aligned(MAP_BYTES * len(maps))
         self._write_maps(maps, addresses, start)
         places = iter(range(start, start + MAP_BYTES * len(maps), MAP_BYTES))
-        slots, pointers = [], []
+        slots, pointers, values = [], [], len(self.lowered.arrays)
         for each in parameters:
             if isinstance(each, MapParameter):
                 place = next(places)
@@ -171,20 +180,21 @@ class LoadedKernel:
                 pointers.append((place, 0))
             elif isinstance(each, ArrayParameter):
                 pointers.append((None, each.array))
+            else:
+                pointers.append((None, values))
+                values += 1
         config = self._new_config(0, self.lowered.grid)
-        return Record(config.getPtr(), self._handle, slots, pointers, len(self.lowered.arrays), (room, config))
+        return Record(config.getPtr(), self._handle, slots, pointers, values, (room, config))
 
     def number(self, value: Any, stream: int) -> Any:
         """The value of an operand on the host; an array of the device is copied, which waits for the stream."""
         if not isinstance(value, CardArray):
             return value
-        if value.number is None:
-            found = np.empty(value.shape, value.dtype)
-            with self.driver.current(self.device):
-                self.driver.call("cuMemcpyDtoHAsync", found.ctypes.data, value.address, found.nbytes, stream)
-                self.driver.call("cuStreamSynchronize", stream)
-            return found
-        return value.number
+        found = np.empty(value.shape, value.dtype)
+        with self.driver.current(self.device):
+            self.driver.call("cuMemcpyDtoHAsync", found.ctypes.data, value.address, found.nbytes, stream)
+            self.driver.call("cuStreamSynchronize", stream)
+        return found
 
     def _wait(self, stream: int) -> None:
         with self.driver.current(self.device):
@@ -235,7 +245,7 @@ class LoadedKernel:
 
     # The structures that the driver reads.
 
-    def _prepare(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...], blocks: int) -> _Ready:
+    def _prepare(self, stream: int, addresses: tuple[int, ...], words: tuple[bytes, ...], blocks: int) -> _Ready:
         parameters = self.lowered.parameters
         maps = [each for each in parameters if isinstance(each, MapParameter)]
         room, start = _aligned(MAP_BYTES * len(maps) + 8 * len(parameters))
@@ -243,7 +253,7 @@ class LoadedKernel:
             self._write_maps(maps, addresses, start)
         pointers = (ctypes.c_void_p * max(1, len(parameters)))()
         next_map, next_word = start, start + MAP_BYTES * len(maps)
-        values = iter(numbers)
+        values = iter(words)
         for n, each in enumerate(parameters):
             if isinstance(each, MapParameter):
                 pointers[n], next_map = next_map, next_map + MAP_BYTES
@@ -252,7 +262,7 @@ class LoadedKernel:
             if isinstance(each, ArrayParameter):
                 ctypes.c_uint64.from_address(next_word).value = addresses[each.array]
             else:
-                raw = np.asarray(next(values)).astype(each.dtype).tobytes()
+                raw = next(values)
                 ctypes.memmove(next_word, raw, len(raw))
             next_word += 8
         config = self._config(stream, blocks or self.lowered.grid)
@@ -296,6 +306,14 @@ class LoadedKernel:
             dimension.x, dimension.y, dimension.z = lowered.cluster, 1, 1
             config.attrs, config.numAttrs = [attribute], 1
         return config
+
+
+def _parameter(value: Any, dtype: DType) -> bytes:
+    """A number as a parameter of a dtype."""
+    own = getattr(value, "dtype", None)
+    if own is None or (own is not dtype and own != dtype):  # to NumPy, None equals float64
+        value = np.asarray(value).astype(dtype)
+    return value.tobytes()
 
 
 def _size(parameter: MapParameter | ArrayParameter | ScalarParameter) -> int:

@@ -242,6 +242,9 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
 def _begin_again(scope: Scope, allocations: Sequence[Var], first: str | None, shared: bool) -> None:
     """Give a scope in a loop the semaphores and barriers of a first entry: the launch prepares them only once.
 
+    Peers may complete phases of a cluster's barriers at any time: `emit/phases.py` has refused those whose waiting
+    threads may not have observed all.
+
     Args:
         first: true in the thread that zeroes semaphores, a C expression; None if another role does it.
         shared: the threads of the block share the allocations, and have met. Otherwise one thread has them, which

@@ -10,13 +10,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.numpy as jnp
 from palladio.library import card_calls
 from palladio.library.card_calls import KEPT as _KEPT
 from palladio.library.checks import dtype_of, reshaped
 
-__all__ = ["RowBucket", "called", "kept_call"]
+__all__ = ["RowBucket", "called", "keeps", "kept_call", "most_rows", "staged"]
 
 COPIED_BYTES = 16
 """The copy engine copies rows of a multiple of as many bytes."""
@@ -26,19 +29,22 @@ COPIED_BYTES = 16
 class RowBucket:
     """Numbers of rows that share a kernel, which is compiled for the largest of them.
 
-    The kernel for more rows is launched with tensor maps of arrays with fewer, at whose ends the copy engine clips.
+    The kernel for more rows is launched with tensor maps of arrays with fewer, at whose ends the copy engine clips. Or
+    it is `counted`: its first operand is their number, an int32 that is passed by value, and it accesses no others.
 
     Fields:
         rows: the largest number.
-        operands: the axis of the rows of each operand that has them, by position.
+        operands: for each operand that has rows, by position, their axis, and how many it has for each.
         kernel: makes the kernel for a number of rows.
-        result: the axis of the rows of the result; None if it has none.
+        results: the same for each result.
+        counted: True for a kernel that takes the number.
     """
 
     rows: int
-    operands: Mapping[int, int]
+    operands: Mapping[int, tuple[int, int]]
     kernel: Callable[[int], Callable[..., Any]]
-    result: int | None = 0
+    results: Mapping[int, tuple[int, int]]
+    counted: bool = False
 
     @staticmethod
     def of(
@@ -54,16 +60,69 @@ class RowBucket:
 
         Args:
             widths: the bytes of a row of each operand and of the result.
-            operands, kernel, result: as in the fields.
+            operands: the axis of the rows of each operand that has them, by position.
+            kernel: as in the fields.
+            result: the axis of the rows of the result; None if it has none.
         """
-        least = 16 if rows <= 64 else 64 if rows <= 128 else 128
-        most = _rounded(rows, max(least, (1 << (rows - 1).bit_length()) // 32))
         copied = all(width % COPIED_BYTES == 0 for width in widths)
-        return RowBucket(most, operands, kernel, result) if copied and most != rows else None
+        axes, results = {n: (axis, 1) for n, axis in operands.items()}, {} if result is None else {0: (result, 1)}
+        most = most_rows(rows)
+        return RowBucket(most, axes, kernel, results) if copied and most != rows else None
+
+    @staticmethod
+    def with_count(
+        rows: int, operands: Mapping[int, int], results: Mapping[int, int], kernel: Callable[[int], Callable[..., Any]]
+    ) -> RowBucket:
+        """The bucket of a number of rows, for a kernel that takes it.
+
+        Args:
+            operands, results: how many rows, along its first axis, each one has for each that is counted, by position.
+            kernel: as in the fields.
+        """
+        given, found = ({n: (0, each) for n, each in axes.items()} for axes in (operands, results))
+        return RowBucket(most_rows(rows), given, kernel, found, counted=True)
+
+    def sizes(self, rows: int) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+        """The axes and sizes of the kernel's operands and results for a number of rows."""
+        first = 1 if self.counted else 0
+        operands = {n + first: (axis, rows * each) for n, (axis, each) in self.operands.items()}
+        return operands, {n: (axis, rows * each) for n, (axis, each) in self.results.items()}
+
+    def types(self, operands: Sequence[Any]) -> list[Any]:
+        """Descriptions of the kernel's operands, of the largest number of rows."""
+        found = [pl.ShapeDtypeStruct((), jnp.int32)] if self.counted else []
+        for position, each in enumerate(operands):
+            shape = list(each.shape)
+            if position in self.operands:
+                axis, many = self.operands[position]
+                shape[axis] = self.rows * many
+            found.append(pl.ShapeDtypeStruct(tuple(shape), dtype_of(each)))
+        return found
+
+    def count(self, operands: Sequence[Any]) -> int:
+        """The number of rows of some operands."""
+        position, (axis, each) = next(iter(self.operands.items()))
+        return int(operands[position].shape[axis]) // each
 
 
-def _rounded(number: int, step: int) -> int:
-    return -(-number // step) * step
+def most_rows(rows: int) -> int:
+    """The largest number of rows in the bucket of a number of rows."""
+    least = 16 if rows <= 64 else 64 if rows <= 128 else 128
+    step = max(least, (1 << (rows - 1).bit_length()) // 32)
+    return -(-rows // step) * step
+
+
+class _Counted:
+    """A function of arrays that a kernel computes which takes the number of their rows first."""
+
+    def __init__(self, run: Any, rows: int) -> None:
+        self._run, self._rows = run, np.array(rows, np.int32)
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        return self._run(self._rows, *arrays, out=out)
+
+    def ready(self, *_: Any) -> None:
+        """Always None: a launch needs the arrays, not only their addresses; see `Ahead.ready`."""
 
 
 def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = None) -> Any:
@@ -95,7 +154,7 @@ def called(
         bucket: numbers of rows that share a kernel.
     """
     given = arrays if operands is None else operands
-    call = _staged(key, kernel, interpret, arrays, shape, given, bucket) if _keeps(arrays) else kernel()
+    call = _kept(key, kernel, interpret, arrays, shape, given, bucket) if keeps(arrays) else kernel()
     if flat is None or flat == shape:
         return call(*given) if out is None else call(*given, out=out)
     if out is None:
@@ -104,11 +163,12 @@ def called(
     return out
 
 
-def _keeps(arrays: Sequence[Any]) -> bool:
+def keeps(arrays: Sequence[Any]) -> bool:
+    """True if calls on arrays are cached."""
     return _KEPT.usable and pl.is_on_gpu(arrays[0])
 
 
-def _staged(
+def _kept(
     key: Hashable,
     kernel: Callable[[], Callable[..., Any]],
     interpret: Any,
@@ -117,15 +177,27 @@ def _staged(
     operands: Sequence[Any],
     bucket: RowBucket | None,
 ) -> Any:
-    """The kernel, staged for these operands."""
-    known = key, *((type(each), str(each.dtype), tuple(each.shape)) for each in operands)
+    """The kernel, staged for these operands, with the fast path for later calls."""
+    found = staged(key, kernel, interpret, operands, bucket)
+    if interpret is None:
+        _KEPT.keep_on_card(card_calls.key_of(key, arrays), arrays, found, shape)
+    return found
+
+
+def staged(
+    key: Hashable,
+    kernel: Callable[[], Callable[..., Any]],
+    interpret: Any,
+    operands: Sequence[Any],
+    bucket: RowBucket | None = None,
+) -> Any:
+    """The kernel, staged for these operands and cached; arguments as in `called`."""
+    known = key, plgpu.multiprocessors(), *((type(each), str(each.dtype), tuple(each.shape)) for each in operands)
     found = _KEPT.find(known, interpret, operands)
     if found is None:
         found = None if bucket is None else _of_bucket(key, bucket, interpret, operands)
         found = found or _ahead(key, kernel(), interpret, operands)
         _KEPT.keep(known, found, interpret, operands)
-    if interpret is None:
-        _KEPT.keep_on_card(card_calls.key_of(key, arrays), arrays, found, shape)
     return found
 
 
@@ -143,16 +215,12 @@ def _of_bucket(key: Hashable, bucket: RowBucket, interpret: Any, operands: Seque
     executor = pl.chosen_executor(interpret, operands)
     if executor != "hopper":
         return None
-    known = "bucket", key, *((str(each.dtype), _shape(each, n, bucket)) for n, each in enumerate(operands))
+    types = bucket.types(operands)
+    known = "bucket", key, plgpu.multiprocessors(), *((str(each.dtype), each.shape) for each in types)
     found = _KEPT.find(known, interpret, operands)
     if found is None:
-        given = [pl.ShapeDtypeStruct(_shape(each, n, bucket), dtype_of(each)) for n, each in enumerate(operands)]
-        found = _ahead(key, bucket.kernel(bucket.rows), executor, given)
+        found = _ahead(key, bucket.kernel(bucket.rows), executor, types)
         _KEPT.keep(known, found, interpret, operands)
-    position, axis = next(iter(bucket.operands.items()))
-    return found.of_fewer_rows(bucket.operands, operands[position].shape[axis], bucket.result)
-
-
-def _shape(operand: Any, position: int, bucket: RowBucket) -> tuple[int, ...]:
-    shape, axis = tuple(operand.shape), bucket.operands.get(position)
-    return shape if axis is None else (*shape[:axis], bucket.rows, *shape[axis + 1 :])
+    rows = bucket.count(operands)
+    fewer = found.of_fewer_rows(*bucket.sizes(rows), guarded=bucket.counted)
+    return _Counted(fewer, rows) if bucket.counted and fewer is not None else fewer

@@ -150,6 +150,68 @@ def test_a_grid_known_at_the_call(card: FakeDriver, cuda: Torch, where: str) -> 
     assert np.array_equal(result[:4], 2 * X) and not card.failures
 
 
+def plus_captured(amount: Any, x: Any) -> Any:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...] + amount.astype(F32)
+
+    return plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, F32))(x)
+
+
+def test_a_captured_number_of_the_host_takes_no_copy(card: FakeDriver, cuda: Torch) -> None:
+    call, x = pl.jit(plus_captured), cuda.tensor(X)
+    for amount in (3, 4):
+        card.calls()
+        assert np.array_equal(numpy_of(call(np.int32(amount), x)), X + amount)
+        made = [line.partition(" ")[0] for line in card.calls()]
+        assert "cuLaunchKernelEx" in made and not [each for each in made if "Memcpy" in each or "Synchronize" in each]
+    assert not card.failures
+
+
+def test_zeros_of_both_signs_are_two_numbers(card: FakeDriver, cuda: Torch) -> None:
+    def times_captured(amount: Any, x: Any) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = x[...] * amount
+
+        return plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, F32))(x)
+
+    x, out = cuda.tensor(X), cuda.tensor(np.zeros((4, 32), F32))
+    call = pl.jit(times_captured).ahead(np.float32(1), x)
+    for amount in (0.0, -0.0):
+        found = numpy_of(call(np.float32(amount), x, out=out))
+        assert np.array_equal(np.signbit(found), np.full(X.shape, np.signbit(amount)))
+
+
+def test_a_kept_call_with_a_number_is_prepared_once(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = cuda.tensor(X)
+    call = pl.jit(lambda x, amount: plus_captured(amount, x)).ahead(x, np.float32(1))
+    call(x, np.float32(1))
+    run = call._run
+    monkeypatch.setattr(type(run), "__call__", lambda *_: pytest.fail("the slow path"))
+    card.calls()
+    out = cuda.tensor(np.zeros_like(X))
+    for amount in (np.float32(2), np.array(-3, F32)):
+        assert np.array_equal(numpy_of(call(x, amount)), X + amount)
+        assert call(x, amount, out=out) is out and np.array_equal(numpy_of(out), X + amount)
+    made = [line.partition(" ")[0] for line in card.calls()]
+    assert made.count("cuLaunchKernelEx") == 4 and not any("Memcpy" in name for name in made)
+
+
+def test_numbers_of_other_types_are_checked_as_before(card: FakeDriver, cuda: Torch) -> None:
+    x = cuda.tensor(X)
+    call = pl.jit(lambda x, amount: plus_captured(amount, x)).ahead(x, np.float32(1))
+    for amount in (2.5, np.float64(2.5), cuda.tensor(np.array(2.5, F32))):
+        assert np.array_equal(numpy_of(call(x, amount)), X + 2.5)
+    assert lines(lambda: call(x, 3))[0] == "amount: not an array that the function was staged for"
+
+
+def test_a_captured_number_of_the_card_is_copied_back(card: FakeDriver, cuda: Torch) -> None:
+    amount = cuda.tensor(np.array(3, np.int32))
+    assert np.array_equal(numpy_of(pl.jit(plus_captured)(amount, cuda.tensor(X))), X + 3)
+    assert any("cuMemcpyDtoH" in line for line in card.calls())
+
+
 # Calls kept by their callers.
 
 

@@ -91,6 +91,7 @@ def close(out: Any, found: list[Any], wanted: list[np.ndarray]) -> None:
         assert error(numpy_of(array), value) < TOLERANCE, name
 
 
+@pytest.mark.filterwarnings("ignore:CUDA initialization")  # a PyTorch for CUDA asks the driver that stands in
 def test_those_of_pytorch_are_those_of_the_library(
     card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,49 @@ def test_numbers_are_passed_by_value_and_the_grid_of_the_call(card: FakeDriver) 
         assert np.array_equal(y, np.arange(96, dtype=F32) + amount)
 
 
+NUMBERS = """
+#include "palladio.cuh"
+PAL_KERNEL void PAL_BOUNDS(32) numbers(float* y, signed char a, long long b, double c, float d) {
+  if (pal::thread_index() == 0) {
+    y[0] = a;
+    y[1] = b + (1ll << 40);
+    y[2] = 1.0 / c;
+    y[3] = d;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["machine code", "ctypes"])
+def test_numbers_of_all_sizes_are_passed_by_value(
+    card: FakeDriver, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(direct, "_code", lambda *addresses: None)
+    kinds = {"a": dtypes.INT8, "b": dtypes.INT64, "c": np.dtype(np.float64), "d": F32}
+    parameters = (ArrayParameter("y", 0), *(ScalarParameter(*each) for each in zip(kinds, range(4), kinds.values())))
+    kernel = loaded(
+        card,
+        add(1, name="numbers", text=NUMBERS, parameters=parameters, arrays=(Array("output", 0, (4,), F32),)),
+    )
+    y = card.on_card(np.zeros(4, F32))
+    for numbers in ((-3, -(1 << 40) + 5, -0.0, 0.5), (np.int8(7), np.array(-(1 << 40)), np.float32(4), np.float64(2))):
+        kernel.launch(0, addresses(y), numbers)
+        with np.errstate(divide="ignore"):
+            wanted = [numbers[0], int(numbers[1]) + (1 << 40), 1 / np.float64(numbers[2]), numbers[3]]
+        np.testing.assert_array_equal(y, np.float32(wanted))
+    assert not card.failures and (kernel._direct is not None) == compiled
+
+
+def test_launches_at_once_have_their_own_numbers(card: FakeDriver) -> None:
+    kernel, x = loaded(card, add()), card.on_card(np.zeros(64, F32))
+    outs = [card.on_card(np.zeros(64, F32)) for _ in range(4)]
+    kernel.launch(2, addresses(x, x), (0,))
+    card.meet(4)
+    at_once(*(functools.partial(kernel.launch, 2, addresses(x, y), (n,)) for n, y in enumerate(outs)))
+    assert [out[0] for out in outs] == [0, 1, 2, 3] and not card.failures
+
+
 def test_threads_launch_one_kernel_at_once(card: FakeDriver) -> None:
     kernel = loaded(card, add())
     x = card.on_card(np.arange(64, dtype=F32))
@@ -221,6 +264,7 @@ def test_a_launch_on_the_second_device_makes_its_context_current(card: FakeDrive
 
 def test_blocks_of_parameters_are_dropped_beyond_a_number(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palladio.hopper.launch.kernel.KEPT", 2)
+    monkeypatch.setattr(direct, "_code", lambda *addresses: None)
     kernel = loaded(card, add())
     x, y = card.on_card(np.zeros(64, F32)), card.on_card(np.zeros(64, F32))
     for amount in range(5):

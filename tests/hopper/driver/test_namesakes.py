@@ -105,12 +105,8 @@ def test_the_expert_layer_looks_at_ids_on_the_card(card: FakeDriver, cuda: Torch
     given = [cuda.tensor(each) for each in (tokens, ids, weights, up, down)]
     result = library.moe_mlp(*given)
     made = len(card.kernels)
-    assert [each.lowered.name for each in card.kernels[-4:]] == [
-        "moe_route_kernel",
-        "moe_up_kernel",
-        "gmm_kernel",
-        "moe_combine_kernel",
-    ]
+    names = {"moe_route_kernel", "moe_up_kernel", "gmm_kernel", "moe_combine_kernel"}
+    assert {each.lowered.name for each in card.kernels} >= names
     assert result.is_cuda and not card.failures
     assert error(numpy_of(result), experts(tokens, ids, weights, up, down)) < TOLERANCE
     of_host = library.moe_mlp(given[0], ids.tolist(), weights, *given[3:])

@@ -10,11 +10,14 @@ import pytest
 from palladio.call import jit
 from palladio.hopper import compile as nvrtc
 from palladio.library import hopper
+from palladio.library.hopper import kept
 from palladio.library.hopper.kept import RowBucket
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import Torch, numpy_of
+from tests.hopper.driver.test_expert_gradients import INNER, NAMES, E, H, K, arguments
 from tests.hopper.driver.test_namesakes import grouped, wide
 from tests.hopper.kernels import BF16, F32, error, lowered, normal
+from tests.library.test_experts import gradients, reference
 
 pytestmark = pytest.mark.usefixtures("known_kernels")
 Y, RHS = normal(64, 96), normal(2, 64, 96)
@@ -151,6 +154,76 @@ def test_queries_of_attention(card: FakeDriver, cuda: Torch, monkeypatch: pytest
     assert not card.failures
 
 
+def routed(tokens: int) -> tuple[np.ndarray, ...]:
+    """Ids, tokens and weights of a layer; some ids are of experts elsewhere."""
+    ids = np.random.default_rng(tokens).integers(-1, E + 1, (tokens, K)).astype(np.int32)
+    return ids, normal(tokens, H), normal(tokens, K, dtype=F32, seed=1)
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "gpt_oss"])
+def test_tokens_of_an_expert_layer(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, activation: str
+) -> None:
+    transposed = activation == "swiglu"  # otherwise the activation is a kernel of its own
+    matrices = arguments(2 * INNER, transposed)[2:4]
+    up, down = map(cuda.tensor, matrices)
+    wanted = [each.swapaxes(1, 2) for each in matrices] if transposed else matrices
+
+    def right(count: int, **out: Any) -> None:
+        ids, tokens, weights = routed(count)
+        given = map(cuda.tensor, (tokens, ids, weights))
+        result = hopper.moe_mlp(*given, up, down, activation=activation, transposed=transposed, **out)
+        assert tuple(result.shape) == (count, H)
+        assert error(numpy_of(result), reference(tokens, ids, weights, *wanted, activation)) < 1e-2
+
+    right(40)
+    compiles_no_more(monkeypatch)
+    for count in (33, 48, 40):
+        right(count)
+    right(35, out=cuda.tensor(np.zeros((35, H), BF16)))
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(49)
+
+
+def test_tokens_of_the_gradients_of_an_expert_layer(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, up, down, up_bias, down_bias = arguments(2 * INNER, False)
+
+    def right(count: int) -> None:
+        ids, tokens, weights = routed(count)
+        grad = normal(count, H, seed=6)
+        given = [cuda.tensor(each) for each in (tokens, ids, weights, up, down)]
+        biases = {"gate_up_bias": cuda.tensor(up_bias), "down_bias": cuda.tensor(down_bias)}
+        out, pullback = hopper.moe_mlp_vjp(*given, **biases)
+        layer = tokens, ids, weights, up, down, "swiglu", up_bias, down_bias
+        assert error(numpy_of(out), reference(*layer)) < 1e-2
+        exact = gradients(grad, *layer)
+        for name, found in zip(NAMES, pullback(cuda.tensor(grad)), strict=True):
+            assert tuple(found.shape) == exact[name].shape
+            assert error(numpy_of(found), exact[name]) < 1e-2, name
+
+    right(40)
+    compiles_no_more(monkeypatch)
+    for count in (33, 48):
+        right(count)
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(49)
+
+
+def test_one_gradient_of_an_expert_layer(card: FakeDriver, cuda: Torch) -> None:
+    ids, tokens, weights = routed(40)
+    up, down = arguments(2 * INNER, False)[2:4]
+    grad = normal(40, H, seed=6)
+    layer = (cuda.tensor(each) for each in (tokens, ids, weights, up, down))
+    call = hopper.LayerCall(*layer, None, None, "swiglu", False, None)
+    found = call.gradients(cuda.tensor(grad), call.forward()[1], (True, *[False] * 5))
+    exact = gradients(grad, tokens, ids, weights, up, down, "swiglu", None, None)
+    assert error(numpy_of(found.tokens), exact["tokens"]) < 1e-2 and found.gate_up is None
+
+
 def test_rows_that_threads_copy_are_compiled_for(
     card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,8 +237,10 @@ def test_rows_that_threads_copy_are_compiled_for(
 
 
 def test_a_text_that_reads_rows_otherwise_is_for_its_own_number_of_rows() -> None:
-    kernel = lowered(hopper.softmax, normal(64, 128, dtype=F32))
-    assert kernel.of_fewer_rows({0: 0, 1: 0}, 60) is None
+    kernel, sizes = lowered(hopper.softmax, normal(64, 128, dtype=F32)), {0: (0, 60), 1: (0, 60)}
+    assert kernel.of_fewer_rows(sizes) is None
+    guarded = kernel.of_fewer_rows(sizes, guarded=True)
+    assert guarded.text == kernel.text and [each.shape for each in guarded.arrays] == [(60, 128)] * 2
 
 
 def test_buckets_are_small() -> None:
@@ -174,3 +249,35 @@ def test_buckets_are_small() -> None:
         most = rows if bucket is None else bucket.rows
         assert rows <= most <= max(-(-rows // 128) * 128, rows + rows // 16)
         assert rows > 64 or most < rows + 16
+
+
+@pytest.mark.parametrize("name", ["matmul", "moe_mlp"])
+def test_staged_kernels_are_of_a_number_of_multiprocessors(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Tiles are chosen for it, and persistent kernels have as many blocks."""
+    monkeypatch.setenv("PALLADIO_CACHE", "0")
+    stagings: list[Any] = []
+    stage = jit._stage
+
+    def noted(*given: Any, **options: Any) -> Any:
+        stagings.append(given)
+        return stage(*given, **options)
+
+    monkeypatch.setattr(jit, "_stage", noted)
+    ids, tokens, weights = map(cuda.tensor, routed(40))
+    layer = tokens, ids, weights, *map(cuda.tensor, arguments(2 * INNER, False)[2:4])
+    given = layer if name == "moe_mlp" else (cuda.tensor(normal(99, 64)), cuda.tensor(Y))
+
+    def made(count: int) -> int:
+        monkeypatch.setattr("palladio.gpu.multiprocessors", lambda: count)
+        kept._KEPT._on_card.clear()  # the fast path goes to a launch that is loaded on a device
+        kept._KEPT._last_on_card.clear()
+        before = len(stagings)
+        getattr(hopper, name)(*given)
+        return len(stagings) - before
+
+    assert made(132) > 0
+    assert made(132) == 0
+    assert made(100) > 0
+    assert made(132) == 0 and not card.failures

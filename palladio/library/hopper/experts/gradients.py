@@ -15,19 +15,20 @@ Sums are in float32, in an order that depends only on the assignments.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import palladio as pl
-import palladio.gpu as plgpu
-from palladio.library.card_calls import HALVES, KEPT
+from palladio.library.card_calls import HALVES
 from palladio.library.checks import ExpertGradients, ExpertShapes, dtype_of, require_gradient, zeros
 from palladio.library.hopper.experts.layer import checked, inputs_product
 from palladio.library.hopper.experts.products import GatheredProduct, hidden_gradient_product
 from palladio.library.hopper.experts.routing import route
 from palladio.library.hopper.experts.rows import activate, activation_gradient, bias_gradient, combine
 from palladio.library.hopper.grouped_matmul import GroupedProblem, Selection, gathered_tgmm, gmm
+from palladio.library.hopper.kept import RowBucket, keeps, staged
 from palladio.library.hopper.model import Product, choose
 
 Array = Any
@@ -111,7 +112,9 @@ class LayerCall:
             rows = shapes.tokens * shapes.each
             shape = shapes.tokens, shapes.h
             return zeros(shape, shapes.dtype, tokens), zeros((rows, self.columns), shapes.dtype, tokens)
-        found: tuple[Array, Array] = self._run("moe_mlp_vjp", _forward, self.arrays)
+        found: tuple[Array, Array] = self._run(
+            "moe_mlp_vjp", _forward, self.arrays, {0: shapes.each, 1: shapes.each, 2: 1}, {0: 1, 1: shapes.each}
+        )
         return found
 
     def with_inputs(self) -> tuple[Array, Array]:
@@ -135,52 +138,88 @@ class LayerCall:
             given = zip(self.given, requested, strict=True)
             return ExpertGradients(*(zeros(tuple(x.shape), dtype_of(x), tokens) if want else None for x, want in given))
         inputs = inputs.reshape((shapes.tokens * shapes.each, self.columns))
-        found = self._run(
-            ("moe_mlp_gradients", requested), functools.partial(_gradients, requested), (inputs, grad, *self.arrays)
-        )
-        results = iter(found)
+        results = iter(self._gradients(requested, (inputs, grad, *self.arrays)))
         of: list[Any] = [next(results) if want else None for want in requested]
         if requested[1]:
             of[1] = of[1].reshape((shapes.tokens, shapes.each))
         return ExpertGradients(*of)
 
-    def _run(self, key: Any, build: Callable[..., Any], arrays: Sequence[Array]) -> Any:
-        """The results of a function of arrays, which is staged and cached if they are on a GPU."""
-        made = functools.partial(build, self.shapes, *self.options, self.interpret)
-        if not KEPT.usable or not pl.is_on_gpu(arrays[0]):
-            return made()(*arrays)
-        types = tuple((type(each), str(each.dtype), tuple(each.shape)) for each in arrays)
-        known = key, self.options, self.shapes, types, plgpu.multiprocessors()
-        staged = KEPT.find(known, self.interpret, arrays)
-        if staged is None:
-            staged = pl.jit(made(), interpret=self.interpret).ahead(*arrays)
-            KEPT.keep(known, staged, self.interpret, arrays)
-        return staged(*arrays)
+    def _gradients(self, requested: tuple[bool, ...], arrays: Sequence[Array]) -> Sequence[Array]:
+        """The requested gradients, from the arrays of `_gradients`."""
+        each = self.shapes.each
+        rows = {number: many for number, many in enumerate((1, each)) if requested[number]}  # of tokens and weights
+        results = dict(enumerate(rows.values()))
+        operands = {0: each, 1: 1, 2: each, 3: each, 4: 1}
+        key, build = ("moe_mlp_gradients", requested), functools.partial(_gradients, requested)
+        found = self._run(key, build, arrays, operands, results)
+        return found if isinstance(found, tuple) else (found,)
+
+    def _run(
+        self,
+        key: Any,
+        build: Callable[..., Any],
+        arrays: Sequence[Array],
+        operands: Mapping[int, int],
+        results: Mapping[int, int],
+    ) -> Any:
+        """The results of a function of arrays, which is staged and cached if they are on a GPU.
+
+        Args:
+            build: makes the function for some shapes, of the number of tokens, or None for all, and the arrays.
+            operands, results: as in `RowBucket.with_count`.
+        """
+        options = *self.options, self.interpret
+        made = functools.partial(build, self.shapes, *options)
+        if not keeps(arrays):
+            return functools.partial(made(), None)(*arrays)
+        shapes = self.shapes
+        bucket = RowBucket.with_count(
+            shapes.tokens,
+            operands,
+            results,
+            lambda rows: build(dataclasses.replace(shapes, tokens=rows), *options),
+        )
+        return staged(
+            (key, self.options, shapes.biased), lambda: functools.partial(made(), None), self.interpret, arrays, bucket
+        )(*arrays)
 
 
 def _forward(shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any) -> Any:
-    """The layer with the inputs of the activation, a function of `LayerCall.arrays`."""
+    """The layer with the inputs of the activation, a function of a number of tokens and `LayerCall.arrays`."""
     first = inputs_product(shapes, activation, transposed, interpret)
-    routed = route(shapes.tokens * shapes.each, shapes.each, shapes.experts, interpret)
-    activated, summed = activate(shapes, activation, interpret), combine(shapes, True, interpret)
 
-    def run(ids: Array, weights: Array, tokens: Array, up: Array, down: Array, *biases: Array) -> tuple[Array, Array]:
+    def run(
+        present: Array | None,
+        ids: Array,
+        weights: Array,
+        tokens: Array,
+        up: Array,
+        down: Array,
+        *biases: Array,
+    ) -> tuple[Array, Array]:
         split = 1 if shapes.biased[0] else 0
-        sizes, token_of, row_of = routed(ids)
+        sizes, token_of, row_of = _routed(shapes, present, interpret)(ids)
         inputs = first(sizes, token_of, tokens, up, *biases[:split])
-        hidden = activated(ids, row_of, inputs)
+        hidden = activate(shapes, activation, interpret, present)(ids, row_of, inputs)
         rows = gmm(hidden, down, sizes, shapes.dtype, transpose_rhs=transposed, interpret=interpret)
-        return summed(ids, weights, row_of, rows, *biases[split:]), inputs
+        return combine(shapes, True, interpret, present)(ids, weights, row_of, rows, *biases[split:]), inputs
 
     return run
+
+
+def _routed(shapes: ExpertShapes, present: Array | None, interpret: Any) -> Any:
+    """The launch of `route` for some of the tokens, None for all."""
+    assigned = None if present is None else present * shapes.each
+    return route(shapes.tokens * shapes.each, shapes.each, shapes.experts, interpret, assigned)
 
 
 def _gradients(
     requested: Sequence[bool], shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any
 ) -> Any:
-    """The requested gradients, a function of the inputs, the gradient of the result, and `LayerCall.arrays`."""
-    count, dtype = shapes.tokens * shapes.each, shapes.dtype
-    routed = route(count, shapes.each, shapes.experts, interpret)
+    """The requested gradients, a function of a number of tokens, the inputs, the gradient of the result, and
+    `LayerCall.arrays`.
+    """
+    dtype = shapes.dtype
     product = _hidden_gradient(shapes, transposed, interpret)
 
     def matrix(sizes: Array, token_of: Array, of_tokens: Array, rows: Array, first: bool) -> Array:
@@ -189,6 +228,7 @@ def _gradients(
         return gathered_tgmm(sizes, token_of, *operands, 0 if first else 1, dtype, interpret)
 
     def run(
+        present: Array | None,
         inputs: Array,
         grad: Array,
         ids: Array,
@@ -198,15 +238,15 @@ def _gradients(
         down: Array,
         *biases: Array,
     ) -> tuple[Array, ...]:
-        sizes, token_of, row_of = routed(ids)
+        sizes, token_of, row_of = _routed(shapes, present, interpret)(ids)
         of_hidden = product(sizes, token_of, grad, down)
-        derive = activation_gradient(shapes, activation, weights.dtype, interpret)
+        derive = activation_gradient(shapes, activation, weights.dtype, interpret, present)
         biased = (grad, biases[-1]) if shapes.biased[1] else ()
         of_inputs, hidden, weight_of, of_weights = derive(ids, weights, row_of, inputs, of_hidden, *biased)
 
         def of_tokens() -> Array:
             rows = gmm(of_inputs, up, sizes, dtype, transpose_rhs=not transposed, interpret=interpret)
-            return combine(shapes, False, interpret)(ids, weights, row_of, rows)
+            return combine(shapes, False, interpret, present)(ids, weights, row_of, rows)
 
         def of_up_bias() -> Array:
             columns = of_inputs.shape[1]

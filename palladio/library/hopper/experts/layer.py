@@ -16,6 +16,7 @@ always in the same order (as in Guo et al., "SonicMoE", 2025).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from palladio.library.hopper.experts.products import GatheredProduct, up_product
 from palladio.library.hopper.experts.routing import route
 from palladio.library.hopper.experts.rows import activate, combine
 from palladio.library.hopper.grouped_matmul import GroupedProblem, Selection, gmm
-from palladio.library.hopper.kept import called
+from palladio.library.hopper.kept import RowBucket, called
 from palladio.library.hopper.limits import FLOATS, require_operand
 from palladio.library.hopper.model import Product, choose
 
@@ -86,17 +87,25 @@ def moe_mlp(
         return stored(zeros((shapes.tokens, shapes.h), shapes.dtype, tokens), out)
     kept = [bias for bias in biases if bias is not None]
     apart = ACTIVATIONS[activation].alternate and not transposed
-    config = _config(shapes, config, ACTIVATIONS[activation], paired=not apart)
+    given, config = config, _config(shapes, config, ACTIVATIONS[activation], paired=not apart)
     count = shapes.tokens * shapes.each
     operands = [expert_ids.reshape((count,)), expert_weights.reshape((count,)), tokens, gate_up, down, *kept]
     if ACTIVATIONS[activation].alternate and not apart:
         operands[3] = gate_up.reshape((shapes.experts, shapes.i, 2, shapes.h))
         if gate_up_bias is not None:
             operands[5] = gate_up_bias.reshape((shapes.experts, shapes.i, 2))
-    key = "moe_mlp", activation, bool(transposed), config, shapes.biased
-    kernel = functools.partial(_layer, shapes, config, activation, bool(transposed), apart, interpret)
+    key = "moe_mlp", activation, bool(transposed), given, shapes.biased
+    options = activation, bool(transposed), apart, interpret
+    kernel = functools.partial(_layer, shapes, config, *options)
+
+    def of_some(rows: int) -> Any:
+        most = dataclasses.replace(shapes, tokens=rows)
+        division = _config(most, given, ACTIVATIONS[activation], paired=not apart)
+        return _layer(most, division, *options, counted=True)
+
+    bucket = RowBucket.with_count(shapes.tokens, {0: shapes.each, 1: shapes.each, 2: 1}, {0: 1}, of_some)
     arrays = tokens, expert_ids, expert_weights, gate_up, down, *kept
-    return called(key, kernel, interpret, arrays, (shapes.tokens, shapes.h), out, operands=operands)
+    return called(key, kernel, interpret, arrays, (shapes.tokens, shapes.h), out, operands=operands, bucket=bucket)
 
 
 def checked(
@@ -163,12 +172,19 @@ def inputs_product(
 
 
 def _layer(
-    shapes: ExpertShapes, config: MatmulConfig, activation: str, transposed: bool, apart: bool, interpret: Any
+    shapes: ExpertShapes,
+    config: MatmulConfig,
+    activation: str,
+    transposed: bool,
+    apart: bool,
+    interpret: Any,
+    counted: bool = False,
 ) -> Any:
     """The kernels of the layer as one function of ids, weights, tokens, matrices and biases.
 
     Args:
         apart: True if the activation is a separate kernel.
+        counted: True if the first operand is the number of tokens that there are, i32[], at most `shapes.tokens`.
     """
     count, dtype = shapes.tokens * shapes.each, shapes.dtype
     if apart:
@@ -177,18 +193,26 @@ def _layer(
         selection = Selection(shapes.experts)
         product = GroupedProblem(count, shapes.h, shapes.i, shapes.experts, config, transposed, selection)
         first = up_product(GatheredProduct(product, activation, shapes.biased[0]), dtype, interpret)
-    routed, summed = route(count, shapes.each, shapes.experts, interpret), combine(shapes, True, interpret)
 
-    def run(ids: Array, weights: Array, tokens: Array, up: Array, down: Array, *biases: Array) -> Array:
+    def run(
+        present: Array | None,
+        ids: Array,
+        weights: Array,
+        tokens: Array,
+        up: Array,
+        down: Array,
+        *biases: Array,
+    ) -> Array:
         split = 1 if shapes.biased[0] else 0
-        sizes, token_of, row_of = routed(ids)
+        assigned = None if present is None else present * shapes.each
+        sizes, token_of, row_of = route(count, shapes.each, shapes.experts, interpret, assigned)(ids)
         hidden = first(sizes, token_of, tokens, up, *biases[:split])
         if apart:
-            hidden = activate(shapes, activation, interpret)(ids, row_of, hidden)
+            hidden = activate(shapes, activation, interpret, present)(ids, row_of, hidden)
         rows = gmm(hidden, down, sizes, dtype, transpose_rhs=transposed, interpret=interpret)
-        return summed(ids, weights, row_of, rows, *biases[split:])
+        return combine(shapes, True, interpret, present)(ids, weights, row_of, rows, *biases[split:])
 
-    return _Written(run)
+    return run if counted else _Written(functools.partial(run, None))
 
 
 class _Written:

@@ -27,11 +27,12 @@ MOST_GROUPS = 4
 
 
 def _moe_route_kernel(
-    ids: Ref, sizes: Ref, token_of: Ref, row_of: Ref, *, each: int, groups: int, **scratch: Ref
+    ids: Ref, sizes: Ref, token_of: Ref, row_of: Ref, *, present: Value, each: int, groups: int, **scratch: Ref
 ) -> None:
     """One block: the assignments to one expert, whose rows follow those of the previous experts.
 
     Warpgroups share the assignments. Each counts those of its part, and assigns rows once all counts are known.
+    Assignments from `present` on are not accessed.
     """
     expert, group = pl.axis_index("expert"), pl.axis_index("warpgroup")
     below, own, counted = scratch["below"], scratch["own"], scratch["counted"]
@@ -39,7 +40,7 @@ def _moe_route_kernel(
     step = RANKED * TOGETHER
     part = pl.cdiv(pl.cdiv(count, groups), step) * step
     first = group * part
-    end = jnp.minimum(first + part, count)
+    end = jnp.minimum(first + part, present)
 
     def load(start: Value, size: int) -> tuple[Value, Value]:
         number = start + jnp.arange(size)
@@ -73,13 +74,18 @@ def _moe_route_kernel(
     lax.fori_loop(0, part // step, rank, start)
 
 
-def route(count: int, each: int, experts: int, interpret: Any) -> Any:
+def route(count: int, each: int, experts: int, interpret: Any, present: Value | None = None) -> Any:
     """The launch, a function of `ids[assignments]`: sizes `i32[e]`, and for each row its token, `i32[assignments]`,
-    and for each assignment its row. Assignments to other experts have no row."""
+    and for each assignment its row. Assignments to other experts have no row.
+
+    Args:
+        present: the number of the assignments that there are, i32[], at most `count`; None for all.
+    """
+    present = count if present is None else present
     groups = min(MOST_GROUPS, pl.cdiv(count, RANKED * TOGETHER))
     numbers = pl.ShapeDtypeStruct((count,), jnp.int32)
     return plgpu.kernel(
-        functools.partial(_moe_route_kernel, each=each, groups=groups),
+        functools.partial(_moe_route_kernel, present=present, each=each, groups=groups),
         (pl.ShapeDtypeStruct((experts,), jnp.int32), numbers, numbers),
         scratch_types={
             "below": plgpu.SMEM((groups,), jnp.int32),

@@ -88,13 +88,17 @@ def _moe_activate_kernel(ids: Ref, row_of: Ref, inputs: Ref, out: Ref, *, activa
     pl.when(there)(lambda: _in_parts(columns, ACTIVATED, activate))
 
 
-def activate(shapes: ExpertShapes, activation: str, interpret: Any) -> Any:
-    """The launch, a function of ids, the row of each assignment, and the inputs of the activation."""
+def activate(shapes: ExpertShapes, activation: str, interpret: Any, present: Value | None = None) -> Any:
+    """The launch, a function of ids, the row of each assignment, and the inputs of the activation.
+
+    Args:
+        present: the number of tokens that there are, i32[], at most `shapes.tokens`; None for all.
+    """
     count = shapes.tokens * shapes.each
     return plgpu.kernel(
         functools.partial(_moe_activate_kernel, activation=activation, experts=shapes.experts),
         pl.ShapeDtypeStruct((count, shapes.i), shapes.dtype),
-        grid=(count,),
+        grid=(count if present is None else present * shapes.each,),
         grid_names=("assignment",),
         interpret=interpret,
         name="moe_activate",
@@ -153,12 +157,14 @@ def _moe_activation_gradient_kernel(
         weight_of[row] = weight
 
 
-def activation_gradient(shapes: ExpertShapes, activation: str, dtype: Any, interpret: Any) -> Any:
+def activation_gradient(
+    shapes: ExpertShapes, activation: str, dtype: Any, interpret: Any, present: Value | None = None
+) -> Any:
     """The launch, a function of ids and weights, the row of each assignment, the inputs of the activation, and the
     gradient of `hidden`, not weighted; then, if the second product has a bias, of the gradient of the result and it.
 
     Its results are the gradient of the inputs, `hidden` weighted, the weight of each row, and the gradient of the
-    weights, of a dtype.
+    weights, of a dtype. `present` as in `activate`.
     """
     count, wide = shapes.tokens * shapes.each, 2 if ACTIVATIONS[activation].gated else 1
     body = functools.partial(
@@ -172,7 +178,7 @@ def activation_gradient(shapes: ExpertShapes, activation: str, dtype: Any, inter
             pl.ShapeDtypeStruct((count,), jnp.float32),
             pl.ShapeDtypeStruct((count,), dtype),
         ),
-        grid=(count,),
+        grid=(count if present is None else present * shapes.each,),
         grid_names=("assignment",),
         interpret=interpret,
         name="moe_activation_gradient",
@@ -206,13 +212,16 @@ def _moe_combine_kernel(
     _in_parts(out.shape[1], HELD, sum_of)
 
 
-def combine(shapes: ExpertShapes, weighted: bool, interpret: Any) -> Any:
-    """The launch, a function of ids and weights, the row of each assignment, the rows, and the bias if there is one."""
+def combine(shapes: ExpertShapes, weighted: bool, interpret: Any, present: Value | None = None) -> Any:
+    """The launch, a function of ids and weights, the row of each assignment, the rows, and the bias if there is one.
+
+    `present` as in `activate`.
+    """
     body = functools.partial(_moe_combine_kernel, each=shapes.each, experts=shapes.experts, weighted=weighted)
     return plgpu.kernel(
         body,
         pl.ShapeDtypeStruct((shapes.tokens, shapes.h), shapes.dtype),
-        grid=(shapes.tokens,),
+        grid=(shapes.tokens if present is None else present,),
         grid_names=("token",),
         interpret=interpret,
         name="moe_combine",
