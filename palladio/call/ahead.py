@@ -58,6 +58,7 @@ class Ahead:
         self._types = list(types)
         self._known = [(type.shape, type.dtype) for type in types]
         self._names = list(names)
+        self._results = results
         self._result = results[0] if len(results) == 1 else None
         self._structure = structure
         self._growing = growing
@@ -223,23 +224,22 @@ class Ahead:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none."""
         return None if self._short is None else self._short.ready(library, device, shape)
 
-    def of_fewer_rows(self, axes: Mapping[int, int], rows: int, result: int | None = 0) -> Ahead | None:
-        """The function for some arrays, and a result, of fewer rows, without compiling anything; None if that is not
-        possible. Unsafe: its caller knows that no row of the result depends on rows that are left out.
+    def of_fewer_rows(
+        self, operands: Mapping[int, tuple[int, int]], results: Mapping[int, tuple[int, int]], guarded: bool = False
+    ) -> Ahead | None:
+        """The function for some arrays, and results, of fewer rows, without compiling anything; None if that is not
+        possible. Unsafe: its caller knows that no row of a result depends on rows that are left out.
 
         Args:
-            axes: the axis of the rows of each of these arrays, by their positions among the function's.
-            result: the axis of the rows of the result; None if it has none.
+            operands, results: by position, the axis of the rows, and how many there are.
+            guarded: True if the kernels themselves access no further rows of these arrays.
         """
         made = getattr(self._run, "of_fewer_rows", None)
-        run = None if made is None or self._captured or self._result is None else made(axes, rows, result)
+        run = None if made is None or self._captured else made(operands, results, guarded)
         if run is None:
             return None
-        types = [
-            ArrayType((*type.shape[: axes[n]], rows, *type.shape[axes[n] + 1 :]), type.dtype) if n in axes else type
-            for n, type in enumerate(self._types)
-        ]
-        return Ahead(run, (), types, self._names, run.results, self._structure, self._growing)
+        types, found = _resized(self._types, operands), _resized(self._results, results)
+        return Ahead(run, (), types, self._names, found, self._structure, self._growing)
 
     def _run_on_card(self, arrays: tuple[Any, ...], out: Any, rows: int | None) -> Any:
         """The result for arrays in the memory of a GPU."""
@@ -267,6 +267,15 @@ class Ahead:
             note_copy(buffer, "the first rows of a result go to out", "without out they are a view of the result")
             np.copyto(buffer, result[:rows])
         return out
+
+
+def _resized(types: Sequence[ArrayType], sizes: Mapping[int, tuple[int, int]]) -> list[ArrayType]:
+    """The types with another size of an axis, by their positions."""
+    found = list(types)
+    for position, (axis, size) in sizes.items():
+        shape, dtype = found[position].shape, found[position].dtype
+        found[position] = ArrayType((*shape[:axis], size, *shape[axis + 1 :]), dtype)
+    return found
 
 
 def _fitted(value: Any, type_: ArrayType, name: str, axis: int) -> Any:

@@ -351,6 +351,38 @@ def reshaped(out: Array, shape: tuple[int, ...], flat: tuple[int, ...]) -> Array
     return out.reshape(flat)
 
 
+def in_memory_order(array: Array, interpret: Any) -> Array | None:
+    """The transposes of matrices as a view in row-major order, if they are in column-major order; else None.
+
+    Kernels for CPUs multiply with such transposes in place, where they would copy the matrices. PyTorch calls products
+    with them: `x @ weight.T`.
+
+    Args:
+        array: `dtype[..., k, n]`, of any library.
+        interpret: as in `pallas_call`.
+    """
+    if isinstance(array, np.ndarray):
+        if array.ndim < 2 or array.flags.c_contiguous:
+            return None
+        view = array.swapaxes(-1, -2)
+        found = view if view.flags.c_contiguous else None
+    else:
+        found = _tensor_in_memory_order(array)
+    return found if found is not None and pl.chosen_executor(interpret) == "cpu" else None
+
+
+def _tensor_in_memory_order(tensor: Any) -> Any:
+    """`in_memory_order` of a strided tensor of PyTorch in host memory."""
+    kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    if kind is None or not isinstance(tensor, kind) or not tensor.is_cpu or tensor.ndim < 2:
+        return None
+    try:
+        view = None if tensor.is_contiguous() else tensor.mT
+        return view if view is not None and view.is_contiguous() else None
+    except (RuntimeError, TypeError):  # e.g. sparse and nested tensors, which a later check refuses
+        return None
+
+
 def in_shape(array: Array, shape: tuple[int, ...]) -> Array:
     """An array in another shape; a copy if its strides require one, of which `PALLADIO_WARN_COPIES` warns."""
     found = array.reshape(shape)

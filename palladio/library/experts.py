@@ -11,7 +11,7 @@ activation too. The kernels are in `expert_kernels`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +55,9 @@ MOST_ROWS = 1024
 """The most assignments of a tile: the sums of a tile are in memory until the activation."""
 
 _KEPT = pl.KeptCalls()
+
+_KNOWN = pl.KeptCalls()
+"""The layer and its staged function by the types and shapes of all arguments: a call that was checked once before."""
 
 
 @pl.checked_call
@@ -101,11 +104,18 @@ def moe_mlp(
             values.
     """
     biases = gate_up_bias, down_bias
+    given = tokens, expert_ids, expert_weights, gate_up, down, *biases
+    key = _known_key(given, activation, transposed)
+    if (known := _KNOWN.find(key, interpret, (tokens, gate_up, down))) is not None:
+        layer, staged = known
+        assigned = _Assigned(layer, require_ids(expert_ids), _on_host(expert_weights))
+        weights = (each for each in biases if each is not None)
+        return staged(*assigned.arrays, tokens, gate_up, down, *weights, out=out, rows=tokens.shape[0])
     if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
         options = {"gate_up_bias": gate_up_bias, "down_bias": down_bias, "transposed": transposed, "out": out}
-        given = _on_device_of(expert_ids, tokens), _on_device_of(expert_weights, tokens), gate_up, down
-        return hopper.moe_mlp(tokens, *given, activation=activation, interpret=interpret, **options)
-    call = expert_call(tokens, expert_ids, expert_weights, gate_up, down, *biases, activation, transposed, interpret)
+        routed = _on_device_of(expert_ids, tokens), _on_device_of(expert_weights, tokens)
+        return hopper.moe_mlp(tokens, *routed, gate_up, down, activation=activation, interpret=interpret, **options)
+    call = expert_call(*given, activation, transposed, interpret)
     layer = call.layer
     if call.is_empty:
         return stored(zeros((layer.tokens, layer.h), layer.dtype, tokens), out)
@@ -114,7 +124,10 @@ def moe_mlp(
         call.run(rows, count, whole[rows])
     if parts:
         return whole if out is None else out
-    return call.run(slice(0, layer.tokens), call.count, out)
+    found = call.run(slice(0, layer.tokens), call.count, out)
+    if out is None:  # with `out`, a call that is computed in parts without it may have been one
+        _KNOWN.keep(key, call.for_tokens(call.count), interpret, (tokens, gate_up, down))
+    return found
 
 
 @pl.checked_call
@@ -166,6 +179,22 @@ _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies floa
 def _hopper(interpret: Any, tokens: Array, gate_up: Array, down: Array) -> Any:
     """`palladio.library.hopper`, if it computes the layer; else None."""
     return on_hopper(interpret, (tokens, gate_up, down), instead=_INSTEAD, argument="tokens, gate_up, down")
+
+
+def _known_key(arrays: Sequence[Any], activation: Any, transposed: Any) -> Hashable | None:
+    """The arguments that the checks of a call depend on, as a key; None for values that are not arrays."""
+    try:
+        kinds = tuple(None if each is None else (type(each), each.shape, each.dtype) for each in arrays)
+        key = kinds, activation, bool(transposed)
+        hash(key)
+    except (AttributeError, TypeError):
+        return None
+    return key
+
+
+def _on_host(expert_weights: Any) -> Array:
+    """The weights of the assignments as a NumPy array."""
+    return np.asarray(jnp.asarray(expert_weights))
 
 
 def _on_device_of(values: Any, tokens: Array) -> Array:
@@ -220,11 +249,16 @@ class ExpertCall:
         """The number of tokens for which a call with all tokens is staged."""
         return rows_together(self.layer.tokens, row_bytes(self.arrays[0]))
 
-    def run(self, rows: slice, count: int, out: Array | None) -> Array:
-        """The results of some tokens, by kernels for `count` tokens."""
+    def for_tokens(self, count: int) -> tuple[Layer, Any]:
+        """The layer for `count` tokens, and its staged function."""
         layer = _with_tokens(self.layer, count, self.ids.shape[1])
         tokens, *weights = self.arrays
-        staged = self.staged(forward, layer, described(tokens, count), *map(described, weights))
+        return layer, self.staged(forward, layer, described(tokens, count), *map(described, weights))
+
+    def run(self, rows: slice, count: int, out: Array | None) -> Array:
+        """The results of some tokens, by kernels for `count` tokens."""
+        layer, staged = self.for_tokens(count)
+        tokens, *weights = self.arrays
         assigned = _Assigned(layer, self.ids[rows], self.weights[rows])
         return staged(*assigned.arrays, tokens[rows], *weights, out=out, rows=rows.stop - rows.start)
 
@@ -492,5 +526,4 @@ def expert_call(
     sizes = (t, 0, h, i, shapes.experts, 0, up_columns, down_columns)
     sums = wide_dtype(shapes.dtype)
     layer = Layer(*sizes, shapes.dtype, sums, activation, bool(transposed), shapes.biased)
-    weights = np.asarray(jnp.asarray(expert_weights))
-    return ExpertCall(layer, ids, weights, (tokens, gate_up, down, *there), interpret)
+    return ExpertCall(layer, ids, _on_host(expert_weights), (tokens, gate_up, down, *there), interpret)

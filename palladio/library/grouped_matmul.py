@@ -29,6 +29,7 @@ from palladio.library.checks import (
     group_count,
     group_offset_of,
     group_sizes_of,
+    in_memory_order,
     in_parts,
     kept_calls,
     memory_of,
@@ -49,7 +50,7 @@ from palladio.library.checks import (
 )
 from palladio.library.kernels.grouped import Problem, gmm_product, tgmm_product
 from palladio.library.namesakes import on_hopper, require_hint
-from palladio.library.tilings import gmm_tiling, tgmm_tiling, tuned
+from palladio.library.tilings import MOST_VECTORS, gmm_tiling, groups_are_spread, tgmm_tiling, tuned
 
 Array = Any
 
@@ -62,9 +63,6 @@ ANY_ROWS = 1 << 16
 
 LEAST_SUMMED_ROWS = 1 << 10
 """The number of rows for which a sum over at most this many rows is staged."""
-
-MOST_VECTORS = 4
-"""Products of at most this many rows or columns read all of the other operand, for any rows of a group."""
 
 LEAST_TILES = 64
 """The number of tiles of rows for which a product of at most this many tiles is staged."""
@@ -92,7 +90,9 @@ def gmm(
     Args:
         lhs: `dtype[m, k]`, float16, bfloat16, float32, float64, float8_e4m3fn or float8_e5m2, rows sorted by
             group.
-        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; its dtype may differ from that of `lhs`.
+        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`; its dtype may differ from that of `lhs`. On the
+            CPU, transposes of matrices in row-major order are read in place: groups of few rows then sum in another
+            order than with a copy, and bits may differ.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. Traced
             sizes are checked at run time, only with `palladio.enable_debug_checks`.
         preferred_element_type: the dtype of the result; by default that of `existing_out`, or the promoted dtype of
@@ -121,6 +121,7 @@ def gmm(
     if done is not None:
         return done
     tiling = one_tiling(tiling, FORWARD)
+    rhs, transpose_rhs = _in_memory_order(lhs, rhs, transpose_rhs, interpret)
     arrays = arrays_of(lhs, rhs, group_sizes) if plain and preferred_element_type is None and _GMM.usable else None
     if arrays is not None:
         x, y, sizes = arrays
@@ -147,6 +148,14 @@ def gmm(
         return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
     options = preferred_element_type, tiling, group_offset, existing_out, transpose_rhs, interpret, out
     return _gmm_of_grid(key, more, lhs, rhs, group_sizes, *options)
+
+
+def _in_memory_order(lhs: Array, rhs: Array, transpose_rhs: bool, interpret: Any) -> tuple[Array, bool]:
+    """The matrices as a view in row-major order if there is one, and whether to multiply with their transposes."""
+    turned = in_memory_order(rhs, interpret) if _GMM.usable else None
+    if turned is None or turned.ndim != 3 or turned.shape[1 if transpose_rhs else 2] != lhs.shape[-1]:
+        return rhs, transpose_rhs  # shapes that do not fit are refused as they were given
+    return turned, not transpose_rhs
 
 
 def _kept_gmm(key: Any, interpret: Any, lhs: Array, rhs: Array, group_sizes: Array, out: Array | None) -> Array | None:
@@ -277,8 +286,9 @@ def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Se
         return None
     sizes, offset, lhs, rhs = operands
     groups = _staged_groups(problem.groups, len(sizes))
-    # Where columns are cut for several threads, each takes the next group when it is free. A brief product is one task.
-    apart = tm >= problem.m and tn < problem.n
+    # Where several threads compute a product, each takes the next group when it is free. A brief product is one task.
+    spread = tn < problem.n or groups_are_spread(problem.m, problem.k, problem.n, problem.groups)
+    apart = tm >= problem.m and spread
     if tm >= problem.m:
         tm = rows = max(ANY_ROWS, _power_of_two(problem.m))
     else:

@@ -21,6 +21,7 @@ from palladio.library.checks import (
     call_key,
     described,
     fail,
+    in_memory_order,
     in_parts,
     kept_calls,
     memory_of,
@@ -56,7 +57,8 @@ def matmul(
 
     Args:
         x: `dtype[m, k]`.
-        y: `dtype[k, n]`.
+        y: `dtype[k, n]`. On the CPU, the transpose of a matrix in row-major order, as in `x @ weight.T`, is read in
+            place; a product of few rows then sums in another order than with a copy of it, and its bits may differ.
         preferred_element_type: the dtype of the result, the promoted dtype of both by default. Sums are float32
             (float64 for float64).
         tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n). By
@@ -79,10 +81,12 @@ def matmul(
     if arrays is not None:
         found = matmul(*arrays, tiling=tiling, interpret=interpret, out=memory_of(out))
         return tensor_of(found) if out is None else out
-    key = call_key(x, y, (), preferred_element_type, tiling, filled=True)
+    turned = in_memory_order(y, interpret) if _KEPT.usable else None
+    transpose, matrix = (False, y) if turned is None else (True, turned)
+    key = call_key(x, y, (), preferred_element_type, tiling, transpose, filled=True)
     kept = _KEPT.find(key, interpret)
     if kept is not None:
-        return kept(x, y, out=out, rows=x.shape[0])
+        return kept(x, matrix, out=out, rows=x.shape[0])
     hopper = on_hopper(interpret, (x, y))
     if hopper is not None:
         require_hint(tiling)
@@ -100,8 +104,9 @@ def matmul(
         return stored(zeros((m, n), dtype, x, y), out)
     viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
     if usable and viewed and (is_group(m, rows, tile) if tiling is None else _is_tiled_group(m, k, n, tile)):
-        _KEPT.keep(key, _as_group(preferred_element_type, tiling, interpret), interpret)
-        return gmm(x, y[None], [m], preferred_element_type, tiling, interpret=interpret, out=out)
+        _KEPT.keep(key, _as_group(preferred_element_type, tiling, transpose, interpret), interpret)
+        options = {"transpose_rhs": transpose, "interpret": interpret, "out": out}
+        return gmm(x, matrix[None], [m], preferred_element_type, tiling, **options)
     if usable and tiling is None:
         parts, whole = in_parts(m, (x, y), n, dtype, out)
         for part, _ in parts:
@@ -111,15 +116,15 @@ def matmul(
     if not usable:
         call = _call(rows, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret))
         return stored(call(x, y), out)
-    kept = staged(described(x, rows), described(y), tile, dtype, interpret)
+    kept = staged(described(x, rows), described(matrix), tile, dtype, interpret, transpose)
     _KEPT.keep(key, kept, interpret)
-    return kept(x, y, out=out, rows=m)
+    return kept(x, matrix, out=out, rows=m)
 
 
-def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None) -> Any:
-    """The product in tiles, staged for operands of these shapes and dtypes."""
-    (m, k), n = x.shape, y.shape[1]
-    call = _call(m, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret))
+def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None, transpose: bool = False) -> Any:
+    """The product in tiles, staged for operands of these shapes and dtypes, the right one `[n, k]` with `transpose`."""
+    (m, k), n = x.shape, y.shape[0 if transpose else 1]
+    call = _call(m, k, n, tile, dtype, sum_dtype(x, y), require_interpret(interpret), transpose)
 
     def product(x: Any, y: Any) -> Any:
         return call(x, y)
@@ -142,26 +147,29 @@ def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:
     return m > 4 and (tm >= m or spread)
 
 
-def _as_group(dtype: Any, tiling: Any, interpret: Any) -> Callable[..., Any]:
+def _as_group(dtype: Any, tiling: Any, transpose: bool, interpret: Any) -> Callable[..., Any]:
     """The product as that of one group, whose number of rows is known when the kernel runs.
 
     Padding rows of a copy are not computed, and a product of few rows does not pack the matrix.
     """
 
     def product(x: Any, y: Any, out: Any, rows: int) -> Any:
-        return gmm(x, y[None], [rows], dtype, tiling, interpret=interpret, out=out)
+        return gmm(x, y[None], [rows], dtype, tiling, transpose_rhs=transpose, interpret=interpret, out=out)
 
     return product
 
 
 @functools.cache
-def _call(m: int, k: int, n: int, tile: Tile, dtype: Any, sums: Any, interpret: Any) -> Any:
-    """The product of matrices of these sizes, a function of both."""
+def _call(m: int, k: int, n: int, tile: Tile, dtype: Any, sums: Any, interpret: Any, transpose: bool = False) -> Any:
+    """The product of matrices of these sizes, a function of both; with `transpose`, of the right one's transpose."""
     tm, tk, tn = tile
     steps = pl.cdiv(k, tk)
 
+    def block_of(y_ref: Any) -> Any:
+        return y_ref[...].T if transpose else y_ref[...]
+
     def whole(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
-        out_ref[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=sums).astype(out_ref.dtype)
+        out_ref[...] = jnp.dot(x_ref[...], block_of(y_ref), preferred_element_type=sums).astype(out_ref.dtype)
 
     def in_parts(x_ref: Any, y_ref: Any, out_ref: Any, sum_ref: Any) -> None:
         step = pl.program_id(2)
@@ -170,7 +178,7 @@ def _call(m: int, k: int, n: int, tile: Tile, dtype: Any, sums: Any, interpret: 
         def start() -> None:
             sum_ref[...] = jnp.zeros(sum_ref.shape, sum_ref.dtype)
 
-        x_tile, y_tile = x_ref[...], y_ref[...]
+        x_tile, y_tile = x_ref[...], block_of(y_ref)
         if k % tk:
             # The last tile extends past the edge, where elements are uninitialised: they must not enter the sum.
             inside = jnp.arange(tk) < k - step * tk
@@ -187,7 +195,9 @@ def _call(m: int, k: int, n: int, tile: Tile, dtype: Any, sums: Any, interpret: 
         grid=(pl.cdiv(m, tm), pl.cdiv(n, tn), steps),
         in_specs=[
             pl.BlockSpec((tm, tk), lambda i, j, step: (i, step)),
-            pl.BlockSpec((tk, tn), lambda i, j, step: (step, j)),
+            pl.BlockSpec((tn, tk), lambda i, j, step: (j, step))
+            if transpose
+            else pl.BlockSpec((tk, tn), lambda i, j, step: (step, j)),
         ],
         out_specs=pl.BlockSpec((tm, tn), lambda i, j, step: (i, j)),
         scratch_shapes=[] if tk == k else [pltpu.VMEM((tm, tn), sums)],

@@ -31,6 +31,18 @@ LEAST_TILE_ROWS = 8
 BRIEF_OPERATIONS = 1 << 19
 """Operations, for each byte of a vector, that one thread executes before another one would start: 0.3 ms."""
 
+MOST_VECTORS = 4
+"""Products of at most this many rows or columns read all of the other operand, for any rows of a group."""
+
+FEW_ROWS = 16
+"""The most rows of a grouped product whose matrices are read once, in place, however its groups divide them."""
+
+FEW_TOGETHER = 4
+"""Of these, the rows that are multiplied at a time."""
+
+SPREAD_GROUPS = 4
+"""The groups for each thread from which a few rows are spread by groups instead of columns."""
+
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
 
@@ -73,22 +85,33 @@ def evenly(extent: int, most: int, parts: int, granule: int) -> int:
 
 def _even_columns(n: int, most: int, parts: int, granule: int) -> int:
     """Columns divided as by `evenly`; only n determines if tiles are multiples of `PAIR_COLUMNS`."""
+    largest = max(most, MOST_COLUMNS)
     if n % PAIR_COLUMNS == 0:
         return PAIR_COLUMNS * evenly(n // PAIR_COLUMNS, most // PAIR_COLUMNS, parts, max(1, granule // PAIR_COLUMNS))
     wanted = pl.cdiv(pl.cdiv(n, most), parts) * parts
-    sizes = [size for size in range(min(n, granule), min(n, 2 * MOST_COLUMNS) + 1) if n % size == 0]
-    if n > 2 * MOST_COLUMNS and max(sizes, default=0) < MOST_COLUMNS // 4:
+    sizes = [size for size in range(min(n, granule), min(n, 2 * largest) + 1) if n % size == 0]
+    if n > 2 * largest and max(sizes, default=0) < MOST_COLUMNS // 4:
         return int(pl.cdiv(pl.cdiv(n, granule), wanted) * granule)
     counts = [n // size for size in reversed(sizes)]
     whole = [count for count in counts if wanted <= count <= 2 * wanted and count % parts == 0]
     return n // min(whole, default=max((count for count in counts if count <= wanted), default=counts[0]))
 
 
-def _columns(k: int, n: int, parts: int) -> tuple[int, int]:
-    """`(tk, tn)`: the whole contracted axis, and columns with a packed block that fits a thread's last-level cache."""
+def _columns(k: int, n: int, parts: int, few: int = 0) -> tuple[int, int]:
+    """`(tk, tn)`: the whole contracted axis, and columns with a packed block that fits a thread's last-level cache.
+
+    A matrix that is read once is not packed. It is read in long pieces, which the hardware prefetches: as many columns
+    as have sums that fit half of the first level of cache.
+
+    Args:
+        few: the number of rows, if the matrix is read once.
+    """
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
     tk = k if k <= DEEPEST else evenly(k, DEEPEST, 1, granule)
+    if few:
+        near = host.cache_bytes[0] // (2 * SUM_BYTES * min(few, FEW_TOGETHER))
+        return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
     share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES
     return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
 
@@ -104,13 +127,22 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """The tiling that `gmm` chooses for `[m, k] x [groups, k, n]`.
 
     Only the rows of a group are computed, so one tile has all rows, and no group spans two. Only the columns are
-    divided among the threads, so the number of tiles is a multiple of the number of threads.
+    divided among the threads, so the number of tiles is a multiple of the number of threads, unless a few rows are
+    spread over them by many groups.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
         groups: the number of matrices.
     """
-    return m, *_columns(k, n, _threads(m, k, n, groups))
+    threads = _threads(m, k, n, groups)
+    few = m if m <= FEW_ROWS else 0
+    return m, *_columns(k, n, 1 if few and groups_are_spread(m, k, n, groups) else threads, few)
+
+
+def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
+    """True if the few rows of a grouped product are spread over the threads by their groups, not by columns."""
+    threads = _threads(m, k, n, groups)
+    return MOST_VECTORS < m <= FEW_ROWS and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
 
 
 def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
@@ -137,7 +169,7 @@ def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     """
     threads = _threads(m, k, n, 1)
     by_columns = min(threads, pl.cdiv(n, LEAST_COLUMNS))
-    tk, tn = _columns(k, n, by_columns)
+    tk, tn = _columns(k, n, by_columns, m if m <= MOST_VECTORS else 0)
     by_rows = min(max(1, m // LEAST_TILE_ROWS), pl.cdiv(threads, by_columns))
     return evenly(m, m, by_rows, LEAST_TILE_ROWS), tk, tn
 

@@ -140,6 +140,17 @@ def plain(tokens: Any, ids: Any, weights: Any, up: Any, down: Any) -> Any:
     return composed(tokens, ids, weights, up, down, None, None, "swiglu", False, True)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_layer_has_the_same_gradients(reentrant: bool) -> None:
+    tokens, ids, weights = routed(True)
+    up, down = drawn(4, 8, 12, grad=True), drawn(4, 6, 8, grad=True)
+    given = (tokens, weights, up, down)
+    again = torch.utils.checkpoint.checkpoint(layered, tokens, ids, weights, up, down, use_reentrant=reentrant)
+    again.square().sum().backward()
+    expected = torch.autograd.grad(layered(tokens, ids, weights, up, down).square().sum(), given)
+    torch.testing.assert_close(tuple(each.grad for each in given), expected)
+
+
 def test_gradients_of_the_expert_layer_compile_whole() -> None:
     up, down = drawn(4, 8, 12, grad=True), drawn(4, 6, 8, grad=True)
     tokens, ids, weights = routed(True)
@@ -200,6 +211,12 @@ def test_a_kernel_becomes_an_operator_in_one_call() -> None:
     rows = torch.stack([x.detach()] * 3)
     torch.testing.assert_close(torch.func.vmap(product, in_dims=(0, None))(rows, y.detach()), rows * y.detach())
     torch.testing.assert_close(torch.func.grad(lambda x: product(x, y.detach()).sum())(x.detach()), y.detach())
+
+
+def test_a_checkpointed_kernel_has_the_same_gradients() -> None:
+    x, y = drawn(4, 8, grad=True), drawn(4, 8, seed=1, grad=True)
+    torch.utils.checkpoint.checkpoint(product, x, y, use_reentrant=False).sum().backward()
+    torch.testing.assert_close((x.grad, y.grad), (y, x))
 
 
 def test_derivatives_of_a_users_kernel_are_in_one_compiled_graph() -> None:

@@ -90,12 +90,12 @@ def test_what_sums_depend_on_is_chosen_whatever_the_threads(n, monkeypatch):
     found = set()
     for threads in (1, 2, 3, 7, 64):
         monkeypatch.setattr(pl, "processor", lambda: pl.Processor("", 64, (48 << 10, 1 << 20, 32 << 20), threads))  # noqa: B023
-        for choose, m in itertools.product((gmm_tiling, tgmm_tiling, matmul_tiling), (5, 9, 4000)):
+        for choose, m in itertools.product((gmm_tiling, tgmm_tiling, matmul_tiling), (1, 5, 9, 4000)):
             for k in (70, 4096, 100000):
                 tm, tk, tn = choose(m, k, n)
                 few = choose is matmul_tiling and tm <= 4
                 found.add((choose, m, k, tm if choose is tgmm_tiling else tk, tn % tilings.PAIR_COLUMNS == 0, few))
-    assert len(found) == 3 * 3 * 3
+    assert len(found) == 3 * 4 * 3
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
@@ -103,6 +103,7 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     sizes, found = [5, 0, 90, 30], []
     lhs, rhs, grad = (each.astype(dtype) for each in (normal(0, 130, 70), normal(1, 4, 70, 288), normal(2, 130, 288)))
+    many = normal(3, 16, 70, 288).astype(dtype)
     for threads in ("1", "3"):
         monkeypatch.setenv("PALLADIO_NUM_THREADS", threads)
         for kept in (grouped_matmul._GMM, grouped_matmul._TGMM, sys.modules[matmul.__module__]._KEPT):
@@ -110,7 +111,9 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
         with pl.executor("cpu"):
             back = gmm(grad, rhs, sizes, transpose_rhs=True)
             thin = gmm(grad[:1], rhs, [0, 1, 0, 0], transpose_rhs=True)
-            found.append([gmm(lhs, rhs, sizes), back, thin, tgmm(lhs.T, grad, sizes), matmul(lhs, rhs[0])])
+            few = gmm(lhs[:10], many, [0, 5, *[0] * 10, 3, 2, 0, 0])  # by columns, or by groups
+            row = matmul(lhs[:1], rhs[0])
+            found.append([gmm(lhs, rhs, sizes), back, thin, few, row, tgmm(lhs.T, grad, sizes), matmul(lhs, rhs[0])])
     assert gmm_tiling(130, 70, 288)[2] < 288 and gmm_tiling(130, 288, 70)[2] < 70
     for one, three in zip(*found, strict=True):
         np.testing.assert_array_equal(one, three)
@@ -131,6 +134,29 @@ def test_the_groups_of_a_tile_of_columns_are_tasks_of_several_threads(dtype, mon
     assert spread[0] == (3 + 1) * (288 // gmm_tiling(130, 70, 288, 4)[2])  # groups with rows, and rows of no group
     np.testing.assert_array_equal(out, whole)
     assert (out[125:] == 0).all() and not np.isnan(out.astype(np.float32)).any()
+
+
+def test_the_groups_of_a_few_rows_are_tasks_with_all_columns(monkeypatch):
+    monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
+    grouped_matmul._GMM.clear()
+    spread = []
+    monkeypatch.setattr(engine, "run_tasks", lambda tasks, *rest: spread.append(tasks) or run_tasks(tasks, *rest))
+    lhs, rhs, sizes = normal(0, 40, 70), normal(1, 9, 70, 288), [0, 2, 0, 1, 4, 0, 0, 3, 0]
+    with pl.executor("cpu"):
+        before = gmm(lhs, rhs, [0, 40, *[0] * 7])  # its kernel is another one
+        few = gmm(lhs[:12], rhs, sizes)
+    assert spread[1:] == [4 + 1]  # groups with rows, and rows of no group
+    assert_close(before, gmm_reference(lhs, rhs, [0, 40, *[0] * 7]))
+    assert_close(few, gmm_reference(lhs[:12], rhs, sizes))
+
+
+def test_matrices_that_are_read_once_are_read_in_long_pieces(host):
+    for m, choose in itertools.product((1, 3, 4), (matmul_tiling, gmm_tiling)):
+        tn = choose(m, 4096, 1 << 16)[2]
+        assert tn >= choose(17, 4096, 1 << 16)[2]
+        assert tn <= tilings.MOST_COLUMNS or 4 * m * tn <= host.cache_bytes[0] // 2
+    assert matmul_tiling(1, 4096, 1 << 16)[2] > tilings.MOST_COLUMNS or host.threads > 32
 
 
 def test_a_tile_of_a_grouped_product_has_all_rows():

@@ -312,3 +312,23 @@ def test_a_staged_function_has_no_assignments_to_sort():
     layer = pl.jit(lambda tokens: moe_mlp(tokens, IDS, WEIGHTS, UP, DOWN))
     with pytest.raises(pl.PalladioTypeError, match="are sorted before anything is staged, and must be known"):
         layer(TOKENS)
+
+
+def test_a_call_like_an_earlier_one_is_not_checked_again(monkeypatch):
+    up, down = normal(3, E, H, 2 * INNER), normal(4, E, INNER, H)
+    moe_mlp(TOKENS, IDS, WEIGHTS, up, down)
+    checked = []
+    monkeypatch.setattr(
+        experts, "expert_call", lambda *given, own=experts.expert_call: checked.append(1) or own(*given)
+    )
+    ids, weights, tokens = np.roll(IDS, 1), WEIGHTS[::-1], normal(5, T, H)
+    out = np.empty_like(tokens)
+    found = moe_mlp(tokens, ids, weights, up, down, out=out)
+    assert found is out and not checked
+    assert_close(found, reference(tokens, ids, weights, up, down))
+    moe_mlp(tokens, ids, weights, up, down, activation="geglu")
+    moe_mlp(tokens[:5], ids[:5], weights[:5], up, down)
+    moe_mlp(tokens, ids, weights, up, down, down_bias=normal(6, E, H))
+    assert len(checked) == 3
+    with pytest.raises(pl.PalladioTypeError, match="expert_ids"):
+        moe_mlp(tokens, ids.astype(np.float32), weights, up, down)

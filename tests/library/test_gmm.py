@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -151,6 +153,28 @@ def test_arrays_need_not_be_contiguous():
     lhs, rhs = normal(0, 6, 40)[:, ::-2].T, normal(1, 7, 6, 4).transpose(2, 1, 0)
     sizes = np.array([5, 99, 0, 99, 9, 99, 3, 99])[::2]
     assert_close(gmm(lhs, rhs, sizes, tiling=TILES), gmm_reference(lhs, rhs, sizes))
+
+
+@pytest.mark.parametrize("transpose_rhs", [False, True])
+@pytest.mark.parametrize("sizes", [[1, 0, 2], [9, 40, 60]])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_matrices_of_column_major_order_are_multiplied_in_place(dtype, sizes, transpose_rhs, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("PALLADIO_WARN_COPIES", "1")
+    lhs, stored = normal(0, sum(sizes), 64), normal(1, 3, 64, 48) if transpose_rhs else normal(1, 3, 48, 64)
+    rounded = [torch.from_numpy(each).to(getattr(torch, dtype)) for each in (lhs, stored)]
+    expected = gmm_reference(rounded[0].double(), rounded[1].mT.double(), sizes, transpose_rhs=transpose_rhs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pl.CopyWarning)
+        warnings.filterwarnings("error", r".*row-major", pl.CopyWarning)
+        for _ in range(2):  # the second call is served by what the first one kept
+            found = gmm(rounded[0], rounded[1].mT, sizes, transpose_rhs=transpose_rhs)
+            assert_close(found.float(), expected, 4e-3 if dtype == "bfloat16" else None)
+
+
+def test_matrices_of_column_major_order_that_do_not_multiply_are_described_as_given():
+    with pytest.raises(pl.PalladioValueError, match=r"got: +\(3, 96, 128\)"):
+        gmm(normal(0, 3, 128), normal(1, 3, 128, 96).transpose(0, 2, 1), [1, 1, 1])
 
 
 def test_inputs_are_not_changed():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,3 +56,49 @@ def test_numbers_that_are_none_stay_in_their_row_and_column():
 def test_inside_jit():
     x, y = normal(0, 9, 5), normal(1, 5, 7)
     assert_close(pl.jit(lambda x, y: matmul(x, y, tiling=(4, 4, 4)))(x, y), reference(x, y))
+
+
+@pytest.fixture
+def reordering_refused(monkeypatch):
+    """Copies of more than a page to row-major order are errors; those to more rows are not."""
+    monkeypatch.setenv("PALLADIO_WARN_COPIES", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pl.CopyWarning)
+        warnings.filterwarnings("error", r".*row-major", pl.CopyWarning)
+        yield
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 16, 128, 200])
+@pytest.mark.usefixtures("reordering_refused")
+def test_weights_of_column_major_order_are_multiplied_in_place(rows, dtype):
+    x, weight = normal(0, rows, 128, dtype=dtype), normal(1, 96, 128, dtype=dtype)
+    out = np.empty((rows, 96), dtype)
+    for _ in range(2):  # the second call is served by what the first one kept
+        assert_close(matmul(x[:1], weight.T), reference(x[:1], weight.T))
+        assert matmul(x, weight.T, out=out) is out
+        assert_close(out, reference(x, weight.T))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows", [1, 16, 32])
+@pytest.mark.usefixtures("reordering_refused")
+def test_weights_of_linear_layers_are_multiplied_in_place(rows, dtype):
+    torch = pytest.importorskip("torch")
+    x, weight = (torch.from_numpy(normal(i, n, 128)).to(getattr(torch, dtype)) for i, n in enumerate((rows, 96)))
+    expected = (x.double() @ weight.T.double()).numpy()
+    assert_close(matmul(x, weight.T).float().numpy(), expected, 1e-2 if dtype == "bfloat16" else None)
+
+
+@pytest.mark.parametrize("tiling", [None, (8, 4, 8), (4, 5, 64)])
+def test_both_orders_of_a_matrix_give_its_product(tiling):
+    x, weight = normal(0, 19, 11), normal(1, 13, 11)
+    for _ in range(2):
+        for y in (weight.T, weight.T.copy(), np.array(weight)[::-1].T[:, ::-1]):
+            assert_close(matmul(x, y, tiling=tiling), reference(x, y))
+            assert_close(matmul(x[:2], y, tiling=tiling), reference(x[:2], y))
+
+
+def test_matrices_of_column_major_order_that_do_not_multiply_are_described_as_given():
+    with pytest.raises(pl.PalladioValueError, match=r"got: +\(96, 128\)"):
+        matmul(normal(0, 3, 128), normal(1, 128, 96).T)

@@ -93,7 +93,8 @@ def _context(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor | None, _: Any = None) -> Any:
-    arrays, kept = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+    saved = ctx.saved_tensors  # read once: checkpointing gives each of them away only once
+    arrays, kept = saved[:7], saved[7:]
     options = ctx.activation, ctx.transposed, ctx.interpret
     found: list[Tensor | None] = [None] * (len(arrays) + len(options))
     wanted = [number for number, place in enumerate(_DIFFERENTIABLE) if ctx.needs_input_grad[place]]

@@ -90,8 +90,8 @@ class _Kernel:
                 argument=self.__name__,
                 hint="op(call, name=..., backward=...) gives it one",
             )
-        inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        return self.backward(inputs, outputs, grads)
+        saved = ctx.saved_tensors  # read once: checkpointing gives each of them away only once
+        return self.backward(saved[: ctx.count], saved[ctx.count :], grads)
 
 
 def _filled(template: Any, leaves: Sequence[Tensor]) -> Any:
