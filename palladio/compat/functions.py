@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import re
 import string
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.base.calls import checked_call
-from palladio.base.errors import PalladioNotImplementedError, at_call
+from palladio.base.errors import PalladioNotImplementedError, PalladioValueError, at_call
 from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.jit import jit as staged
 from palladio.call.jit import static_positions, traced_program
@@ -266,7 +267,8 @@ def devices(backend: str | None = None) -> list[Device]:
     tpu = described()
     known: dict[str, Any] = {}
     if tpu is not None:
-        known = {"platform": "tpu", "device_kind": f"TPU {tpu.chip_version}", "num_cores": tpu.num_cores}
+        kind = getattr(tpu.chip_version, "device_kind", f"TPU {tpu.chip_version}")
+        known = {"platform": "tpu", "device_kind": kind, "num_cores": tpu.num_cores}
     return [Device(id=number, **known) for number in range(config.jax_num_cpu_devices or 1)]
 
 
@@ -316,6 +318,25 @@ class DeviceArrayMesh(DeviceMesh):
     def __init__(self, devices: Any, axis_names: Any, **hints: Any) -> None:
         made = make_mesh(np.shape(devices), axis_names)
         super().__init__(made.axis_names, made.axis_sizes)
+
+
+def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, **hints: Any) -> Any:
+    """Devices as an array of this shape, for `jax.sharding.Mesh`; all are equally far from each other.
+
+    Raises:
+        PalladioValueError: another number of devices than the mesh has.
+    """
+    listed = list(local_devices() if devices is None else devices)
+    with at_call():
+        if math.prod(mesh_shape) != len(listed):
+            raise PalladioValueError(
+                "the mesh has a place for each device",
+                argument="mesh_shape",
+                expected=f"{len(listed)} places",
+                got=tuple(mesh_shape),
+                jax="must equal the product of mesh_shape",
+            )
+    return np.array(listed, object).reshape(mesh_shape)
 
 
 class _Current:

@@ -336,19 +336,56 @@ def _completed(given: Any, found: Sequence[Any]) -> Any:
 
 
 def _run(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of trees; outside of a trace it is staged, and only arrays and floats are traced."""
+    """Call a function of trees; outside of a trace it is staged, and only arrays and floats are traced.
+
+    Integers are values for it, as in JAX, where it needs them: as sizes, for a Python `if`.
+    """
     if current_trace() is not None:
         return function(*args)
     leaves, structure = trees.flatten(args)
     traced = [n for n, leaf in enumerate(leaves) if isinstance(leaf, (np.ndarray, np.generic, float))]
+    floats = [n for n in traced if _has_gradient(leaves[n])]
+    try:
+        return _run_staged(function, leaves, structure, traced)
+    except PalladioTypeError:
+        if floats == traced:
+            raise
+    return _run_staged(function, leaves, structure, floats)
+
+
+def _run_staged(
+    function: Callable[..., Any], leaves: Sequence[Any], structure: trees.Structure, traced: Sequence[int]
+) -> Any:
+    """Call the staged function. It holds no arrays but as bytes, so that the next call finds its program again."""
+    held = [None if n in traced else _Held.of(leaf) for n, leaf in enumerate(leaves)]
 
     def whole(*values: Any) -> Any:
-        every = list(leaves)
+        every = [each.array() if isinstance(each, _Held) else each for each in held]
         for n, value in zip(traced, values, strict=True):
             every[n] = value
         return function(*trees.unflatten(structure, every))
 
     return returning_arrays(staged(whole))(*(leaves[n] for n in traced))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The values of an array, which are compared when arrays would not be."""
+
+    content: bytes
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, leaf: Any) -> Any:
+        """The values of an array; anything else itself."""
+        if not isinstance(leaf, (np.ndarray, np.generic)):
+            return leaf
+        return cls(leaf.tobytes(), leaf.shape, leaf.dtype)
+
+    def array(self) -> Any:
+        """The array again."""
+        return np.frombuffer(self.content, self.dtype).reshape(self.shape)
 
 
 def vmap(

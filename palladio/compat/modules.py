@@ -50,6 +50,7 @@ SOURCES: dict[str, str] = {
 
 OWN: dict[str, Mapping[str, Any]] = {
     "jax._src.dtypes": {"itemsize_bits": functions.itemsize_bits},
+    "jax._src.random.prng": {"PRNGImpl": functions.no_effect, "register_prng": functions.no_effect},
     "jax._src.source_info_util": {"register_exclusion": functions.no_effect, "register_inclusion": functions.no_effect},
     "jax._src.lib.cuda_versions": {"cuda_runtime_get_version": functions.cuda_runtime_get_version},
     "jax": {
@@ -80,6 +81,7 @@ OWN: dict[str, Mapping[str, Any]] = {
         "dot": functions.triton_dot,
         "max_contiguous": lambda value, count: value,
     },
+    "jax.experimental.mesh_utils": {"create_device_mesh": functions.create_device_mesh},
     "jax.experimental.shard_map": {"shard_map": functions.sharded},
     "jax.extend.backend": {"get_default_device": functions.get_default_device},
     "jax.memory": {"Space": functions.Space},

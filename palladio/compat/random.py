@@ -13,11 +13,13 @@ import numpy as np
 
 import palladio.numpy as jnp
 from palladio import lax
+from palladio.array.functions import draws
 from palladio.base.errors import PalladioTypeError
 from palladio.base.threefry import key_of, rounds, sorts, words
 from palladio.trace.trace import is_traced
 
 _BITS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+GENERATORS = ("threefry2x32", "pallas_threefry2x32", "pallas_philox4x32", "rbg", "unsafe_rbg", "pallas_tpu")
 
 
 def _words(key: Any, shape: Sequence[int]) -> tuple[Any, Any]:
@@ -45,11 +47,12 @@ def _integer(dtype: Any) -> np.dtype[Any]:
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """A key for an integer seed, as uint32[2].
 
-    `impl` and `dtype` may name the one generator, threefry2x32, or its kernel in Pallas, pallas_threefry2x32.
+    `impl` and `dtype` may name a generator of JAX: all draw the numbers of threefry2x32. Those of the others depend on
+    the machine in JAX too, but for pallas_threefry2x32, which is the same one.
     """
     for name in (impl, dtype):
-        if name not in (None, "threefry2x32", "pallas_threefry2x32"):
-            raise PalladioTypeError("there is one random generator here", expected="threefry2x32", got=repr(name))
+        if name is not None and name not in GENERATORS:
+            raise PalladioTypeError("there is no such generator", expected=" or ".join(GENERATORS), got=repr(name))
     return key_of(int(seed))
 
 
@@ -89,22 +92,12 @@ def bits(key: Any, shape: Sequence[int] = (), dtype: Any = np.uint32) -> Any:
 
 def uniform(key: Any, shape: Sequence[int] = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Uniform on [minval, maxval), made of as many random bits as the dtype has in its mantissa."""
-    kind = _float(dtype)
-    info = jnp.finfo(kind)
-    word = _BITS[info.bits]
-    drawn = bits(key, shape, np.uint8 if info.nmant < 8 else word)
-    mantissa = drawn.astype(word) >> word((8 if info.nmant < 8 else info.bits) - info.nmant)
-    one = np.ones((), kind)
-    values = lax.bitcast_convert_type(mantissa | one.view(word), kind) - one
-    low, high = jnp.asarray(minval, kind), jnp.asarray(maxval, kind)
-    return jnp.maximum(low, values * (high - low) + low)
+    return draws.uniform(lambda word: bits(key, shape, word), _float(dtype), minval, maxval)
 
 
 def normal(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Any:
     """The standard normal distribution, by the inverse of its distribution function."""
-    kind = _float(dtype)
-    low = np.nextafter(np.array(-1, kind), np.array(0, kind), dtype=kind)
-    return np.array(np.sqrt(2), kind) * lax.erf_inv(uniform(key, shape, kind, low, 1))
+    return draws.normal(lambda word: bits(key, shape, word), _float(dtype))
 
 
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Any:

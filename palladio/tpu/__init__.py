@@ -19,6 +19,7 @@ from palladio.call.launch.core_meshes import (
     create_tensorcore_mesh,
 )
 from palladio.call.tpu.arrays import bitcast, roll, touch, with_memory_space_constraint
+from palladio.call.tpu.chips import ChipVersion, get_tpu_info_for_chip
 from palladio.call.tpu.info import (
     SparseCoreInfo,
     TpuInfo,
@@ -32,6 +33,16 @@ from palladio.call.tpu.interpret import (
     force_tpu_interpret_mode,
     reset_tpu_interpret_mode_state,
     set_tpu_interpret_mode,
+)
+from palladio.call.tpu.random import (
+    prng_random_bits,
+    prng_seed,
+    sample_block,
+    stateful_bernoulli,
+    stateful_bits,
+    stateful_normal,
+    stateful_uniform,
+    to_pallas_key,
 )
 from palladio.call.tpu.refused import REFUSED
 from palladio.pipeline.buffered_refs import BufferedRef, BufferType
@@ -87,6 +98,7 @@ __all__ = [
     "BufferType",
     "Buffered",
     "BufferedRef",
+    "ChipVersion",
     "CompilerParams",
     "CoreType",
     "DeviceIdType",
@@ -117,21 +129,30 @@ __all__ = [
     "get_barrier_semaphore",
     "get_sparse_core_info",
     "get_tpu_info",
+    "get_tpu_info_for_chip",
     "is_tpu_device",
     "load",
     "make_async_copy",
     "make_async_remote_copy",
     "make_pipeline_allocations",
+    "prng_random_bits",
+    "prng_seed",
     "reciprocal",
     "reset_tpu_interpret_mode_state",
     "roll",
     "run_on_first_core",
+    "sample_block",
     "semaphore_read",
     "semaphore_signal",
     "semaphore_wait",
     "set_tpu_interpret_mode",
+    "stateful_bernoulli",
+    "stateful_bits",
+    "stateful_normal",
+    "stateful_uniform",
     "store",
     "sync_copy",
+    "to_pallas_key",
     "touch",
     "with_memory_space_constraint",
 ]

@@ -66,6 +66,7 @@ class Trace:
         self.eqns: list[Eqn] = []
         self.captured: dict[int, tuple[Any, Var]] = {}
         self.allocations: list[Var] = []
+        self.generator: Any = None  # the state of the random numbers, where they are seeded in this function
 
     def allocate(self, type: RefType) -> Var:
         """The variable of new memory that lasts to the end of the function being traced."""

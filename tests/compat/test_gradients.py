@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -446,3 +447,36 @@ def test_refusals_name_what_was_given() -> None:
         "  expected: (*, *)",
         "  got:      one value",
     ]
+
+
+def test_integers_are_values_for_a_function_that_needs_them() -> None:
+    def of_groups(x: Any, sizes: Any) -> Any:
+        start, found = 0, []
+        for number, size in enumerate(sizes):
+            found.append((number + 1) * x[start : start + size] ** 2)
+            start += size
+        return jnp.concatenate(found)
+
+    x, sizes = jnp.asarray(X[0]), jnp.asarray(np.array([2, 0, 3]))
+    result, pull = jax.vjp(of_groups, x, sizes)
+    scale = np.array([1, 1, 3, 3, 3])
+    np.testing.assert_allclose(result, scale * X[0] ** 2)
+    gradient, of_sizes = pull(jnp.ones(5))
+    np.testing.assert_allclose(gradient, 2 * scale * X[0])
+    assert of_sizes.dtype == jax.dtypes.float0
+
+
+def test_integers_that_are_values_may_be_big_endian() -> None:
+    for dtype in (">i4", ">i8", "<i4"):
+        result, _ = jax.vjp(lambda x, size: jnp.sum(x[: int(size)]), jnp.asarray(X[0]), np.array(2, dtype))
+        np.testing.assert_allclose(result, X[0][:2].sum())
+
+
+def test_a_gradient_of_large_arrays_is_not_traced_on_every_call() -> None:
+    x = jnp.ones(70_000)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pl.RetracedWarning)
+        for _ in range(4):
+            result, pull = jax.vjp(lambda x: jnp.sum(x**3), x)
+            np.testing.assert_allclose(pull(np.ones_like(result))[0], 3 * np.ones(70_000))

@@ -14,6 +14,7 @@ import pytest
 import palladio as pl
 from palladio import compat
 from palladio.compat.modules import library_file
+from tests.errors.shown import shows
 
 
 @pytest.fixture
@@ -53,6 +54,34 @@ def test_a_mesh_that_is_set_is_the_one_of_shard_map(jax: Any) -> None:
         assert total(np.arange(4.0)).tolist() == [2, 4]
     with pytest.raises(TypeError, match="devices are those of a mesh"):
         jax.shard_map(lambda part: part, in_specs=spec, out_specs=spec)
+
+
+def test_devices_are_arranged_in_a_mesh(jax: Any) -> None:
+    jax.config.update("jax_num_cpu_devices", 4)
+    create_device_mesh = jax.experimental.mesh_utils.create_device_mesh
+    arranged = create_device_mesh((2, 2))
+    assert [[device.id for device in row] for row in arranged] == [[0, 1], [2, 3]]
+    assert create_device_mesh((1,), jax.devices()[:1])[0] == jax.devices()[0]
+    assert jax.sharding.Mesh(arranged, ("x", "y")).shape == {"x": 2, "y": 2}
+    with shows(
+        ValueError,
+        """
+        mesh_shape: the mesh has a place for each device
+          expected: 4 places
+          got:      (3,)
+          in JAX:   must equal the product of mesh_shape
+          test_staged.py:N, in test_devices_are_arranged_in_a_mesh
+            create_device_mesh((3,))
+            ^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        create_device_mesh((3,))
+
+
+def test_generators_of_the_kernel_library_are_declared(jax: Any) -> None:
+    prng = jax._src.random.prng
+    prng.register_prng(prng.PRNGImpl(key_shape=(2,), name="pallas_philox4x32"))
+    assert jax.random.uniform(jax.random.key(3, impl="pallas_philox4x32")) == jax.random.uniform(jax.random.key(3))
 
 
 def test_a_mesh_of_no_devices_says_what_a_kernel_is_written_for(jax: Any) -> None:

@@ -111,7 +111,8 @@ def _blocks(text: str) -> Iterator[list[str]]:
 
 
 def update(case: Case, kind: str, text: str) -> None:
-    """Write the error of a case anew."""
+    """Write the error of a case anew, also if it has been since the case was read: it may run on two executors."""
+    case = next(each for each in read(case.path) if each.name == case.name)
     program = f"[case {case.name}]\n{case.source}\n"
     whole = case.path.read_text(encoding="utf-8")
     old = f"{case.text}\n" if case.text else ""

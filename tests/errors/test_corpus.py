@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.errors.corpus import FILES, Case, read, update
@@ -34,3 +36,12 @@ def test_the_error_of(
 def test_names_of_cases_are_unique_in_their_file() -> None:
     names = [(case.path.stem, case.name) for case in ALL]
     assert len(set(names)) == len(names)
+
+
+def test_a_new_case_that_runs_on_two_executors_is_written_once(tmp_path: Path) -> None:
+    path, after = tmp_path / "some.txt", "[case two]\nsecond()\n[KeyError]\n"
+    path.write_text(f"[case one]\nfirst()\n[ValueError]\n\n{after}", encoding="utf-8")
+    one, _ = read(path)
+    for _ in ("reference", "cpu"):
+        update(one, "ValueError", "the text")
+    assert path.read_text(encoding="utf-8") == f"[case one]\nfirst()\n[ValueError]\nthe text\n\n{after}"

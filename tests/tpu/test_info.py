@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import palladio as pl
@@ -51,6 +52,30 @@ def test_a_mesh_made_by_the_function_of_the_guide() -> None:
         """,
     ):
         pltpu.create_tensorcore_mesh("c", [device], num_cores=2)
+
+
+@pytest.mark.parametrize("version", list(pltpu.ChipVersion))
+def test_a_known_chip_is_described(version: pltpu.ChipVersion) -> None:
+    info = pltpu.get_tpu_info_for_chip(version, 1)
+    assert not info.is_megacore
+    assert info.is_lite is not info.is_split_chip
+    assert version.value.lstrip("v").startswith(str(info.generation))
+    assert info.is_matmul_supported("float32", np.float32)
+    with pltpu.described_tpu(info):
+        assert pltpu.is_tpu_device()
+        with compat.jax():
+            import jax
+        assert jax.devices()[0].device_kind == version.device_kind
+
+
+def test_two_cores_of_a_chip_are_one_device_where_the_chip_can() -> None:
+    whole = pltpu.get_tpu_info_for_chip(pltpu.ChipVersion.TPU_V5P, 2)
+    assert whole.is_megacore
+    assert not whole.is_split_chip
+    assert (whole.num_cores, whole.mxu_column_size, whole.sparse_core.num_cores) == (2, 128, 4)  # type: ignore[union-attr]
+    assert whole.is_matmul_supported(np.int8, np.uint8)
+    assert not pltpu.get_tpu_info_for_chip(pltpu.ChipVersion.TPU_7X, 1).is_matmul_supported(np.int8, np.int8)
+    assert not pltpu.TpuInfo(generation=99).is_matmul_supported(np.float32, np.float32)
 
 
 def test_memory_spaces_are_attributes_of_their_class() -> None:

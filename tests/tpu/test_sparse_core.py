@@ -77,6 +77,7 @@ def test_pairs_are_sorted_and_those_without_the_mask_come_last(executor: str | N
     count = MASK.sum()
     np.testing.assert_array_equal(mask, values < count)
     np.testing.assert_array_equal(keys[:count], sorted(X[MASK], reverse=descending))
+    np.testing.assert_array_equal(found[count:], values[~MASK])
     np.testing.assert_array_equal(X[found], keys)
     np.testing.assert_array_equal(np.sort(found), values)
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.types import dtypes
 
 
 @checked_call
@@ -36,7 +38,7 @@ class TpuInfo:
     """A described TPU. The caller chooses every number; results depend on one only if a kernel uses it.
 
     Args:
-        chip_version, generation: its name, and the number in it.
+        chip_version, generation: its name or its `ChipVersion`, and the number in it.
         num_cores: tensor cores.
         num_lanes, num_sublanes: 32-bit elements of a vector register along its two axes.
         mxu_column_size, num_mxus, num_accumulators: the matrix units of a core.
@@ -46,7 +48,7 @@ class TpuInfo:
         sparse_core: its sparse cores; None for a chip without.
     """
 
-    chip_version: str = "described"
+    chip_version: Any = "described"
     generation: int = 5
     num_cores: int = 1
     num_lanes: int = 128
@@ -65,6 +67,48 @@ class TpuInfo:
     int4_ops_per_second: int = 0
     sparse_core: SparseCoreInfo | None = None
 
+    @property
+    def is_lite(self) -> bool:
+        """True for a known chip with one tensor core."""
+        return getattr(self.chip_version, "is_lite", False)
+
+    @property
+    def is_megacore(self) -> bool:
+        """True if several tensor cores are one device."""
+        return self.num_cores > 1
+
+    @property
+    def is_split_chip(self) -> bool:
+        """True if each of a known chip's cores is a device."""
+        return self.num_cores == 1 and getattr(self.chip_version, "num_physical_tensor_cores_per_chip", 1) > 1
+
+    def is_matmul_supported(self, lhs_dtype: Any, rhs_dtype: Any) -> bool:
+        """True if the matrix units multiply elements of these dtypes, on a TPU of this generation."""
+        pair = dtypes.canonical(lhs_dtype).name, dtypes.canonical(rhs_dtype).name
+        return any(pair[0] in left and pair[1] in right for left, right in _MULTIPLIED.get(self.generation, ()))
+
+
+_FLOATS = ("float32", "bfloat16")
+_NARROW = ("float8_e5m2", "float8_e4m3b11fnuz")
+_FIFTH = (
+    ((*_FLOATS, *_NARROW), (*_FLOATS, *_NARROW)),
+    (("uint8", "int8"), ("uint8", "int8")),
+    (("uint4", "int4"), ("uint4", "int4")),
+)
+_SEVENTH = (
+    (_FLOATS, _FLOATS),
+    ((*_FLOATS, "float8_e5m2", "float8_e4m3fn"), ("float8_e5m2", "float8_e4m3fn")),
+)
+_MULTIPLIED: dict[int, tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = {
+    2: ((("float32",), ("float32",)),),
+    3: ((("float32",), ("float32",)),),
+    4: ((_FLOATS, (*_FLOATS, "int8")),),
+    5: _FIFTH,
+    6: _FIFTH,
+    7: _SEVENTH,
+    8: _SEVENTH,
+}
+"""Dtypes of the operands that the matrix units of a generation take, as in JAX's `tpu_info.py`."""
 
 _described: ContextVar[TpuInfo | None] = ContextVar("palladio_tpu", default=None)
 
@@ -140,5 +184,5 @@ def get_sparse_core_info() -> SparseCoreInfo:
 
 
 def is_tpu_device() -> bool:
-    """False: no executor of Palladio runs on a TPU."""
-    return False
+    """True inside `described_tpu`: no executor of Palladio runs on a TPU."""
+    return _described.get() is not None

@@ -9,10 +9,6 @@ from palladio.call.refused import Refused
 
 _UNIT = "drives the matrix unit of a TPU, which no executor of Palladio has"
 _PRODUCT = "write the product: jnp.dot(a, b)"
-_CHIP = "asks about a TPU, and there is none"
-_SIZES = "take the sizes as arguments of your own"
-_RANDOM = "draws from the random number generator of a TPU, which no executor of Palladio has"
-_NUMBERS = "make the numbers outside and pass them in, or compute a counter-based hash with palladio.numpy"
 _FORMAT = "packs numbers as the registers of a TPU hold them"
 _CONVERT = "convert with astype, and reinterpret bits with pltpu.bitcast"
 _LOWERING = "belongs to the compiler of another system"
@@ -27,17 +23,7 @@ _REASONS: dict[str, tuple[str, str]] = {
     "matmul_pop_fifo": (_UNIT, _PRODUCT),
     "ACC": (_UNIT, "accumulate in pltpu.VMEM"),
     "conv": (_UNIT, "write it with slices and products"),
-    "ChipVersion": (_CHIP, _SIZES),
-    "get_tpu_info_for_chip": (_CHIP, _SIZES),
-    "prng_seed": (_RANDOM, _NUMBERS),
-    "prng_random_bits": (_RANDOM, _NUMBERS),
-    "sample_block": (_RANDOM, _NUMBERS),
-    "stateful_bits": (_RANDOM, _NUMBERS),
-    "stateful_uniform": (_RANDOM, _NUMBERS),
-    "stateful_normal": (_RANDOM, _NUMBERS),
-    "stateful_bernoulli": (_RANDOM, _NUMBERS),
-    "to_pallas_key": (_RANDOM, _NUMBERS),
-    "stochastic_round": (_RANDOM, "add your own random bits below the last place, then astype"),
+    "stochastic_round": (_FORMAT, "add your own random bits below the last place, then astype"),
     "pack_elementwise": (_FORMAT, _CONVERT),
     "unpack_elementwise": (_FORMAT, _CONVERT),
     "pack_fp6": (_FORMAT, _CONVERT),

@@ -254,7 +254,7 @@ def scan_count(x: ArrayLike, mask: Array | None = None) -> tuple[Array, Array]:
 def sort_key_val(
     keys: ArrayLike, values: ArrayLike, *, mask: Array | None = None, descending: bool = False
 ) -> tuple[Array, ...]:
-    """Keys in order, and values in the order of their keys; those for which the mask is false come last.
+    """Keys in order, and values in the order of their keys; those without the mask keep their order and come last.
 
     Args:
         keys, values: vectors of one length.
@@ -271,7 +271,8 @@ def sort_key_val(
             expected=convert.array_type(keys).shape,
             got=convert.array_type(values).shape,
         )
-    _, places = order.sorted_with_positions(keys, 0, stable=True, descending=descending)
+    equal = keys if mask is None else compare.where(eligible, keys, creation.zeros_like(keys))
+    _, places = order.sorted_with_positions(equal, 0, stable=True, descending=descending)
     if mask is not None:
         _, partition = order.sorted_with_positions(
             compare.astype(~indexing.take(eligible, places), dtypes.INT32), 0, stable=True, descending=False
