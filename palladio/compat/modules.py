@@ -18,7 +18,7 @@ import numpy as np
 import palladio.numpy as jnp
 from palladio import lax, nn
 from palladio.base.errors import PalladioError, PalladioTypeError
-from palladio.compat import functions
+from palladio.compat import functions, random
 from palladio.compat.arrays import Array, enable_x64, returning_arrays
 from palladio.compat.missing import Missing
 from palladio.compat.shards import AxisType
@@ -51,6 +51,13 @@ SOURCES: dict[str, str] = {
 OWN: dict[str, Mapping[str, Any]] = {
     "jax._src.dtypes": {"itemsize_bits": functions.itemsize_bits},
     "jax._src.random.prng": {"PRNGImpl": functions.no_effect, "register_prng": functions.no_effect},
+    "jax._src.random.threefry2x32": {
+        "threefry2x32_p": random.threefry2x32_p,
+        "threefry_fold_in": random.fold_in,
+        "threefry_seed": random.key,
+        "threefry_split": random.split,
+    },
+    "jax._src.shard_map": {"shard_map": functions.sharded},
     "jax._src.source_info_util": {"register_exclusion": functions.no_effect, "register_inclusion": functions.no_effect},
     "jax._src.lib.cuda_versions": {"cuda_runtime_get_version": functions.cuda_runtime_get_version},
     "jax": {

@@ -90,6 +90,15 @@ def bits(key: Any, shape: Sequence[int] = (), dtype: Any = np.uint32) -> Any:
     return (high ^ low).astype(wanted)
 
 
+class threefry2x32_p:
+    """The generator as a primitive of JAX, which kernels of its library bind."""
+
+    @staticmethod
+    def bind(key_high: Any, key_low: Any, high: Any, low: Any) -> tuple[Any, Any]:
+        """The words of a key and of counters, broadcast to each other -> two random words for each counter."""
+        return rounds((key_high, key_low), high, low)
+
+
 def uniform(key: Any, shape: Sequence[int] = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Uniform on [minval, maxval), made of as many random bits as the dtype has in its mantissa."""
     return draws.uniform(lambda word: bits(key, shape, word), _float(dtype), minval, maxval)

@@ -86,11 +86,16 @@ class BlockMap:
     stays: bool = field(default=False, metadata={"printed": "if set"})
 
     @cached_property
-    def last_axis(self) -> int:
-        """The last grid axis that the index map depends on, -1 if it depends on none."""
+    def axes(self) -> frozenset[int]:
+        """The grid axes that the index map depends on."""
         atoms = {atom for eqn in self.index_map.eqns for atom in eqn.inputs} | set(self.index_map.outputs)
         ids = [var for var in self.index_map.inputs if isinstance(var.type, ArrayType)]
-        return max((axis for axis, var in enumerate(ids) if var in atoms), default=-1)
+        return frozenset(axis for axis, var in enumerate(ids) if var in atoms)
+
+    @cached_property
+    def last_axis(self) -> int:
+        """The last grid axis that the index map depends on, -1 if it depends on none."""
+        return max(self.axes, default=-1)
 
     @cached_property
     def as_given(self) -> tuple[tuple[int | None, Any], ...] | None:

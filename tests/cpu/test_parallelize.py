@@ -1,4 +1,4 @@
-"""Grid axes that are not declared parallel are spread where their steps cannot depend on each other."""
+"""Grid axes are spread where their steps cannot depend on each other, or are declared parallel."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from palladio.lower.grids.parallelize import independent_axes
 
 X = np.random.default_rng(0).standard_normal((8, 8), np.float32)
 ROWS = pl.BlockSpec((2, 8), lambda i: (i, 0))
+ROWS_AFTER = pl.BlockSpec((2, 8), lambda i, scalars: (i, 0))
 SQUARE = pl.ShapeDtypeStruct(X.shape, X.dtype)
 
 
@@ -49,6 +50,46 @@ def test_what_the_author_says_stands() -> None:
     spec = pl.BlockSpec((4, 4), lambda i, j: (i, j))
     call = pl.pallas_call(twice, SQUARE, grid=(2, 2), in_specs=[spec], out_specs=spec, compiler_params=params)
     assert spread_axes(call, X) == (True, False)
+
+
+def running(x: Any, total: Any, out: Any) -> None:
+    @pl.when(pl.program_id(2) == 0)
+    def _() -> None:
+        total[...] = jnp.zeros_like(total)
+
+    total[...] += x[...]
+
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+    def _() -> None:
+        out[...] = total[...]
+
+
+@pytest.mark.parametrize(
+    ("index", "spread"),
+    [(lambda i, j, k: (0, 0), (False, False)), (lambda i, j, k: (i, 0), (True, False))],
+    ids=["one block", "a block for each row"],
+)
+def test_declared_axes_along_which_an_output_stays_are_not(index: Callable[..., Any], spread: tuple[bool, ...]) -> None:
+    call = pl.pallas_call(
+        running,
+        (pl.ShapeDtypeStruct((8, 2), X.dtype), SQUARE),
+        grid=(4, 4, 4),
+        in_specs=[pl.BlockSpec((2, 2), lambda i, j, k: (i, k))],
+        out_specs=[pl.BlockSpec((2, 2), index), pl.BlockSpec((2, 2), lambda i, j, k: (i, j))],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+    )
+    assert spread_axes(lambda x: call(x)[1], X) == (*spread, False)
+
+
+def test_declared_axes_of_a_kernel_that_writes_to_its_scalars_are_not() -> None:
+    def counted(count: Any, x: Any, out: Any) -> None:
+        out[...] = x[...] + count[0].astype(x.dtype)
+        count[0] = count[0] + 1
+
+    spec = pltpu.PrefetchScalarGridSpec(1, grid=(4,), in_specs=[ROWS_AFTER], out_specs=ROWS_AFTER)
+    params = pltpu.CompilerParams(dimension_semantics=("parallel",))
+    call = pl.pallas_call(counted, SQUARE, grid_spec=spec, compiler_params=params)
+    assert spread_axes(call, np.zeros(1, np.int32), X) == (False,)
 
 
 @pytest.mark.parametrize(

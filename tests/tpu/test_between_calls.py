@@ -83,6 +83,18 @@ def test_a_wait_for_more_than_was_started_is_a_deadlock() -> None:
         finished(X, X, np.int32(X.nbytes - 4))
 
 
+def test_a_check_goes_on_after_a_grid_that_deadlocks() -> None:
+    def waits(x: Any, out: Any, semaphore: Any) -> None:
+        pl.semaphore_wait(semaphore)
+        out[...] = x[...]
+
+    call = pl.pallas_call(
+        waits, pl.ShapeDtypeStruct(X.shape, X.dtype), grid=(2,), scratch_shapes=[pltpu.SemaphoreType.REGULAR]
+    )
+    report = pl.check(lambda x: call(x) + call(x), X, schedules=2)
+    assert {finding.code for finding in report.findings} == {"deadlock"}
+
+
 @EXECUTORS
 def test_a_kernel_closes_over_references(executor: str) -> None:
     def inner(refs: Any) -> None:

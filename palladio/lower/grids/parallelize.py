@@ -1,9 +1,12 @@
-"""Dependence analysis of grid axes, for kernels whose author does not declare parallel ones.
+"""Dependence analysis of grid axes.
 
-Steps along an axis are independent if each has separate blocks of every output, and none reads from scratch
-values of another. Both are proved from the structure alone: the axis follows from the indices of the outputs' blocks,
-and the first step of a task stores all of the scratch before it does anything else with it. If later steps of a task
-continue with values in scratch, steps of other tasks must not run between them.
+An axis that the author declares parallel is, unless steps along it write to one block: a kernel may keep running values
+in an output whose block stays, of which each core of a TPU has its own.
+
+Without such a declaration, steps along an axis are independent if each has separate blocks of every output, and none
+reads from scratch values of another. Both are proved from the structure alone: the axis follows from the indices of the
+outputs' blocks, and the first step of a task stores all of the scratch before it does anything else with it. If later
+steps of a task continue with values in scratch, steps of other tasks must not run between them.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ def _changes_pieces(eqn: Eqn) -> bool:
 
 def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
     """The axes declared parallel; if there are none, those whose steps are proved independent."""
-    if any(grid.parallel) or not grid.outputs or not _is_plain(grid, kernel):
+    if any(grid.parallel):
+        shared = _shared_axes(grid, kernel)
+        return tuple(declared and axis not in shared for axis, declared in enumerate(grid.parallel))
+    if not grid.outputs or not _is_plain(grid, kernel):
         return grid.parallel
     axes = range(len(grid.sizes))
     own = [all(has_own_blocks(grid, block, axis) for block in grid.outputs) for axis in axes]
@@ -54,6 +60,23 @@ def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
     if not all(_begins_with_store(kernel, ref, {}) for ref in scratch):
         own = _outermost(grid, own)
     return tuple(own)
+
+
+def _shared_axes(grid: Grid, kernel: Program) -> set[int]:
+    """The axes along which a block stays that the kernel writes to.
+
+    A kernel with atomic operations orders its tasks itself, and one that gets a whole array in main memory may store to
+    another part of it in each task.
+    """
+    if any(eqn.op.atomic for eqn in walk(kernel)):
+        return set()
+    axes = {axis for axis, size in enumerate(grid.sizes) if size != 1}
+    positions = grid.positions
+    if not kernel.written.isdisjoint(positions.operands[: grid.scalars]):
+        return axes
+    blocks = zip(positions.arrays[grid.scalars :], (*grid.inputs, *grid.outputs), strict=True)
+    written = [block for position, block in blocks if position in kernel.written and not block.stays]
+    return {axis for axis in axes if any(axis not in block.axes for block in written)}
 
 
 def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:

@@ -21,6 +21,7 @@ from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Cluster, Group, Thread
 from palladio.ops.grid import Grid
 from palladio.ops.grid import grid_call as operation
+from palladio.types import dtypes
 
 
 class _References:
@@ -86,7 +87,8 @@ def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[An
     """Run a grid kernel that waits, to its end, and return its outputs."""
     if machine.cores:
         return run_on_cores(machine, eqn, operands)
-    kernel, results = eqn.kernel, []
+    kernel = eqn.kernel
+    results: list[Any] = []
     group = Group(None, iter(()), 1)
     cluster = Cluster(group, machine.clusters, (), (), ())
     cluster.cores = True
@@ -107,4 +109,5 @@ def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[An
     thread.steps = steps()
     if not machine.run():
         deadlock(machine)
+        results = [dtypes.unwritten(type.shape, type.dtype) for type in eqn.grid.output_types]
     return results
