@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import faulthandler
+import itertools
 import os
 import signal
 import sys
@@ -20,22 +21,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import children, results
-from benchmarks.gpu.children import Part, say
+from benchmarks.gpu.children import LOST, Part, say
 
-POINT_S, ROW_S, CASE_S = 45.0, 30.0, 75.0
-"""Time limits of one point, one conformance row and one case, in seconds."""
-TEST_S, BENCH_S = 480.0, 500.0
-"""Seconds after which no new part starts."""
-END_S = 575.0
-"""Seconds after which a run ends with the results that it has, even if something in it does not."""
+POINT_S, ROW_S, CASE_S, MODELS_S = 30.0, 30.0, 50.0, 90.0
+"""Time limits of one point, one conformance row, one case and the cost models, in seconds. The first one of a process
+also imports."""
+SECONDS = 480.0
+"""Seconds after which nothing new starts and what runs is ended, by default."""
+END_S = 95.0
+"""Further seconds, after which a run ends with the results that it has, even if something in it does not."""
 GRACE_S = 10.0
 """Seconds for that, after which the process ends at once."""
-WORKERS = 8
+WORKERS = 12
 CRASHES = 5
 """Processes in a row that end before their first conformance row is done, after which no further one starts."""
 NO_TIME = "no time was left"
-_LOST = "ended with status 3"
-"""The message of a process that has lost its CUDA context."""
+_LOST = f"ended with status {LOST}"
 NO_CARD = """
 Nothing was tested: {reason}
 These need a Hopper GPU (H100, H200, GH200) and pip install 'palladio[hopper]'; make bench-gpu also PyTorch for CUDA.
@@ -54,14 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--scale", type=float, default=1.0, help="of the sizes: less than 1 to try the command")
         command.add_argument("--rows", type=int, default=None, help="conformance rows of each process, all by default")
         command.add_argument("--workers", type=int, default=min(WORKERS, os.cpu_count() or 1))
+        command.add_argument("--seconds", type=float, default=SECONDS, help="nothing new starts after these")
     point = commands.add_parser("point")
-    point.add_argument("name")
+    point.add_argument("names", nargs="+")
     rows = commands.add_parser("rows")
     for name in ("number", "of", "skip"):
         rows.add_argument(name, type=int)
     rows.add_argument("--most", type=int, default=None)
     case = commands.add_parser("case")
-    case.add_argument("name")
+    case.add_argument("names", nargs="+")
     case.add_argument("--scale", type=float, default=1.0)
     options = parser.parse_args(arguments)
     return _COMMANDS[options.command](options)
@@ -70,11 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _point(options: argparse.Namespace) -> int:
     from benchmarks.gpu.points import POINTS
 
-    try:
-        say(point=options.name, right=True, text=POINTS[options.name]())
-    except Exception as error:  # any failure is the result of the point
-        say(point=options.name, right=False, text=f"{type(error).__name__}: {error}")
-        return 1
+    for name in options.names:
+        print(f"{name} begins", flush=True)
+        try:
+            say(point=name, right=True, text=POINTS[name]())
+        except Exception as error:  # any failure is the result of the point
+            say(point=name, right=False, text=f"{type(error).__name__}: {error}")
+            return LOST  # an error of a kernel destroys the context
     return 0
 
 
@@ -87,7 +91,12 @@ def _rows(options: argparse.Namespace) -> int:
 def _case(options: argparse.Namespace) -> int:
     from benchmarks.gpu import table
 
-    return table.run(options.name, options.scale)
+    for name in options.names:
+        print(f"{name} begins", flush=True)
+        table.run(name, options.scale)
+        if not table.is_context_sound():
+            return LOST
+    return 0
 
 
 def _begun(options: argparse.Namespace) -> results.Results | None:
@@ -110,7 +119,7 @@ def _begun(options: argparse.Namespace) -> results.Results | None:
 def _run(options: argparse.Namespace, parts: Callable[[argparse.Namespace, results.Results, float], bool]) -> int:
     """Run the parts of a command; returns the exit status. An interrupted run keeps its results and kills its parts."""
     begun = time.monotonic()
-    with _ended_in_time() as watched:
+    with _ended_in_time(options.seconds + END_S) as watched:
         found = _begun(options)
         if found is None:
             return 2
@@ -119,8 +128,8 @@ def _run(options: argparse.Namespace, parts: Callable[[argparse.Namespace, resul
 
 
 @contextmanager
-def _ended_in_time() -> Iterator[list[results.Results]]:
-    """A block that ends the process at its time limit, whatever hangs, and notes that in the results.
+def _ended_in_time(limit_s: float) -> Iterator[list[results.Results]]:
+    """A block that ends the process at a time limit, whatever hangs, and notes that in the results.
 
     A driver that does not return may hold Python's lock, so that no thread can note anything: then the process ends a
     little later, with the results as they were written last.
@@ -128,16 +137,16 @@ def _ended_in_time() -> Iterator[list[results.Results]]:
     watched: list[results.Results] = []
 
     def end() -> None:
-        print(f"\nthe run did not end in {END_S:.0f} s", flush=True)
+        print(f"\nthe run did not end in {limit_s:.0f} s", flush=True)
         children.kill_all()
         for each in watched:
-            each.note(seconds=END_S, ended="at its time limit")
+            each.note(seconds=limit_s, ended="at its time limit")
         os._exit(1)
 
-    timer = threading.Timer(END_S, end)
+    timer = threading.Timer(limit_s, end)
     timer.daemon = True
     timer.start()
-    faulthandler.dump_traceback_later(END_S + GRACE_S, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(limit_s + GRACE_S, exit=True, file=sys.__stderr__)
     try:
         yield watched
     finally:
@@ -177,9 +186,8 @@ def _test_parts(options: argparse.Namespace, found: results.Results, begun: floa
     """The points, one after the other, then the conformance suite; returns True if everything is right."""
     from benchmarks.gpu.points import POINTS
 
-    right, end = True, begun + TEST_S
-    for name in options.only or POINTS:
-        said = _only_record(["point", name], min(POINT_S, end - time.monotonic()))
+    right, end = True, begun + options.seconds
+    for name, said in _each("point", options.only or list(POINTS), POINT_S, end):
         record = {"point": name, "right": False, "text": said} if isinstance(said, str) else said
         found.add("points", record)
         print(results.point_line(record), flush=True)
@@ -189,13 +197,25 @@ def _test_parts(options: argparse.Namespace, found: results.Results, begun: floa
     return right and all(record["outcome"] in ("right", "refused") and not record["text"] for record in rows)
 
 
-def _only_record(arguments: Sequence[str], limit_s: float) -> dict[str, Any] | str:
-    """The record of a part that says one, or the reason why there is none."""
-    if limit_s <= 0:
-        return NO_TIME
-    part = Part(arguments, limit_s)
-    said = list(part.records())
-    return said[0] if said else part.ended or "said nothing"
+def _each(
+    kind: str, names: Sequence[str], limit_s: float, end: float, options: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """The record of each point or case, or the reason why there is none.
+
+    They share a process. One that fails, hangs or loses its context is replaced, after that point or case.
+    """
+    left = [*names]
+    while left:
+        if time.monotonic() >= end:
+            yield left.pop(0), NO_TIME
+            continue
+        part = Part([kind, *left, *options], end - time.monotonic(), limit_s)
+        said = 0
+        for record in part.records():
+            said += 1
+            yield left.pop(0), record
+        if left and not (said and (part.ended or "").startswith(_LOST)):
+            yield left.pop(0), part.ended or "said nothing"
 
 
 def _conformance(options: argparse.Namespace, found: results.Results, end: float) -> list[dict[str, Any]]:
@@ -251,13 +271,15 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _bench_parts(options: argparse.Namespace, found: results.Results, begun: float) -> bool:
     """The cases, one after the other; returns True if no aim is missed."""
-    from benchmarks.gpu import card, table
+    from benchmarks.gpu import card, cost_model, table
 
     right = True
     speeds: dict[str, float] = {}
-    for name in options.only or table.names():
-        left = begun + BENCH_S - time.monotonic()
-        said = _only_record(["case", name, "--scale", str(options.scale)], min(CASE_S, left))
+    end, scale = begun + options.seconds, ["--scale", str(options.scale)]
+    names = options.only or list(table.names())
+    cases = _each("case", [name for name in names if name != cost_model.NAME], CASE_S, end, scale)
+    models = _each("case", [name for name in names if name == cost_model.NAME], MODELS_S, end, scale)
+    for name, said in itertools.chain(cases, models):
         record = {"case": name, "skipped": said} if isinstance(said, str) else {**said, "clocks": card.clocks()}
         _beside(record, table, speeds)
         found.add("cases", record)

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 MARK = "@@ "
+LOST = 3
+"""The exit status of a process that has lost its CUDA context, and is replaced by another one."""
 PAST = "ran past its time"
 KILL_S = 5.0
 """Seconds to wait for a killed process; the driver may hold one up for as long as its kernel runs."""
@@ -77,7 +79,7 @@ class Part:
                 line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
                 self.kill()
-                self.ended = PAST
+                self.ended = ": ".join([PAST, *self._other[-1:]])
                 return
             if line is None:
                 break

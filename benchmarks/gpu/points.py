@@ -17,6 +17,7 @@ from benchmarks.gpu.accuracy import BF16, CUT, E4M3, F16, F32, I8, ROUNDED, SUMM
 from benchmarks.gpu.replay import matmul_call, replayed
 from palladio.hopper.launch.calls import on_host_arrays
 from palladio.library import hopper
+from tests.library.references import attention_reference, tgmm_reference
 
 
 def _multiplied(a: np.ndarray, b: np.ndarray, transposes: str = "", sums: np.dtype = F32) -> np.ndarray:
@@ -225,11 +226,73 @@ def attention() -> str:
     return "; ".join(said)
 
 
+def transposed_groups() -> str:
+    """Sums over the rows of groups, of which some are empty."""
+    lhs, rhs, sizes = normal(128, 300), normal(300, 256, seed=1), [90, 0, 1, 200]
+    wanted = tgmm_reference(lhs, rhs, sizes)
+    return close(hopper.tgmm(lhs, rhs, np.int32(sizes), interpret="hopper"), wanted, ROUNDED)
+
+
+def scaled_products() -> str:
+    """Products of fp8 with factors, of rows in the epilogue and of blocks of 128 along k by sums outside of them."""
+    said = []
+    x, y = normal(256, 512, dtype=E4M3), normal(384, 512, dtype=E4M3, seed=1)
+    for kind, shapes in (("rows", ((256,), (384,))), ("blocks", ((4, 256), (3, 4)))):
+        x_scale, y_scale = (
+            np.random.default_rng(n).uniform(0.5, 2, shape).astype(F32) for n, shape in enumerate(shapes)
+        )
+        if kind == "rows":
+            own_x, own_y = x_scale[:, None], y_scale[:, None]
+        else:
+            own_x, own_y = np.repeat(x_scale.T, 128, 1), np.repeat(np.repeat(y_scale, 128, 0), 128, 1)
+        got = hopper.matmul(x, y, transpose_rhs=True, x_scale=x_scale, y_scale=y_scale, interpret="hopper")
+        said.append(f"{kind} " + close(got, product(x * own_x, (y * own_y).T), ROUNDED))
+    return "; ".join(said)
+
+
+def gathered_rows() -> str:
+    """The expert layer: threads copy rows by cp.async, and those that wait for them order them before wgmma."""
+    rows, h, i, experts = 300, 128, 64, 4
+    x, up, down = normal(rows, h), normal(experts, h, 2 * i, seed=1), normal(experts, i, h, seed=2)
+    draw = np.random.default_rng(0)
+    ids, weights = draw.integers(0, experts, (rows, 2)).astype(np.int32), draw.random((rows, 2)).astype(F32)
+    wanted = np.zeros((rows, h))
+    for n, expert in np.ndindex(rows, 2):
+        gate, value = np.split(product(x[n], up[ids[n, expert]]), 2)
+        wanted[n] += weights[n, expert] * (gate / (1 + np.exp(-gate)) * value @ down[ids[n, expert]].astype(np.float64))
+    return close(hopper.moe_mlp(x, ids, weights, up, down, interpret="hopper"), wanted, 2 * ROUNDED)
+
+
+def attention_gradients() -> str:
+    """The gradients of causal attention, with heads of keys that two heads of queries share."""
+    q, grad, k, v = (normal(heads, 200, 128, seed=seed) for seed, heads in enumerate((2, 2, 1, 1)))
+    out, lse, *wanted = attention_reference(q, k, v, grad, True)
+    given = q, k, v, out.astype(BF16), lse.astype(F32), grad
+    found = hopper.attention_vjp(*given, causal=True, interpret="hopper")
+    return "; ".join(close(got, want, 2 * ROUNDED) for got, want in zip(found, wanted, strict=True))
+
+
+def rows_in_registers() -> str:
+    """Softmax and RMSNorm, of rows that a warpgroup holds and of longer ones."""
+    said = []
+    for columns in (1000, 12288):
+        x, weight = normal(33, columns), normal(columns)
+        wide = x.astype(np.float64)
+        powers = np.exp(wide - wide.max(1, keepdims=True))
+        wanted = powers / powers.sum(1, keepdims=True)
+        said.append(f"softmax of {columns} " + close(hopper.softmax(x, interpret="hopper"), wanted, ROUNDED))
+        wanted = wide / np.sqrt((wide * wide).mean(1, keepdims=True) + 1e-6) * weight.astype(np.float64)
+        got = hopper.rms_norm(x, weight, interpret="hopper")
+        said.append(f"RMSNorm of {columns} " + close(got, wanted, ROUNDED))
+    return "; ".join(said)
+
+
 POINTS: dict[str, Callable[[], str]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         *(launch, copies, descriptors, dtypes_of_products, row_offsets, left_in_registers, register_pool, multicast),
-        *(replaced_addresses, graphs, fewer_rows, shared_scopes, groups, attention),
+        *(replaced_addresses, graphs, fewer_rows, shared_scopes, groups, attention, gathered_rows, transposed_groups),
+        *(scaled_products, attention_gradients, rows_in_registers),
     )
 }
 """The points in the order of their runs: later ones depend on earlier ones."""

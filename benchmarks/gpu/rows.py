@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.gpu.children import say
+from benchmarks.gpu.children import LOST, say
 from palladio.hopper.launch.driver import CardError
 from palladio.types import dtypes
 from tests.conformance import arrays, concurrent, elementwise, grids, memory
@@ -15,8 +15,6 @@ from tests.conformance.executors import HOPPER_TWIN
 from tests.conformance.rows import Row, fault, rows_of
 
 ENTRY = dataclasses.replace(HOPPER_TWIN, name="hopper", dtypes=dtypes.ALL)
-LOST = 3
-"""The exit status of a process that has lost its CUDA context."""
 
 
 def all_rows() -> list[tuple[Row, np.dtype]]:

@@ -6,6 +6,7 @@ reason; a contender with a wrong result is not timed.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import math
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 from benchmarks.gpu import cost_model, timing
 from benchmarks.gpu.children import say
+from palladio.hopper.launch.driver import CardError, driver
 from palladio.library import hopper
 
 OURS = "Palladio"
@@ -204,31 +206,47 @@ def _rows(function: str) -> Callable[[Any, float], Any]:
 
 def _moe(experts: int, top: int, tokens: int, hidden: int, inner: int) -> Callable[[Any, float], Any]:
     def make(torch: Any, scale: float) -> Any:
-        transformers = importlib.import_module("transformers.integrations.moe")
         count, rows = max(2, int(experts * scale)), _size(tokens, scale)
         h, i, chosen = _size(hidden, scale), _size(inner, scale), min(top, count)
         x, up, down = _random(torch, rows, h), _random(torch, count, 2 * i, h), _random(torch, count, h, i)
         weights, ids = torch.randn(rows, count).softmax(-1).topk(chosen)
         ids, weights = ids.to("cuda:0"), weights.to(torch.bfloat16).to("cuda:0")
-        layer = SimpleNamespace(
-            num_experts=count,
-            gate_up_proj=up,
-            down_proj=down,
-            has_gate=True,
-            has_bias=False,
-            is_transposed=False,
-            has_post_expert_norm=False,
-            _is_expert_parallel=False,
-            act_fn=torch.nn.SiLU(),
-        )
-        layer._apply_gate = lambda values: transformers._default_apply_gate(layer, values)
         contenders = {
-            "Transformers, grouped_mm": lambda: transformers.grouped_mm_experts_forward(layer, x, ids, weights),
+            "Transformers, grouped_mm": lambda: _of_transformers(torch, count, x, ids, weights, up, down),
+            "torch._grouped_mm, composed": lambda: _composed(torch, x, ids, weights, up, down),
             OURS: lambda: hopper.moe_mlp(x, ids, weights, up, down, transposed=True),
         }
         return contenders, 6.0 * rows * chosen * h * i
 
     return make
+
+
+def _of_transformers(torch: Any, count: int, x: Any, ids: Any, weights: Any, up: Any, down: Any) -> Any:
+    transformers = importlib.import_module("transformers.integrations.moe")
+    layer = SimpleNamespace(
+        num_experts=count,
+        gate_up_proj=up,
+        down_proj=down,
+        has_gate=True,
+        has_bias=False,
+        is_transposed=False,
+        has_post_expert_norm=False,
+        _is_expert_parallel=False,
+        act_fn=torch.nn.functional.silu,
+    )
+    layer._apply_gate = lambda values: transformers._default_apply_gate(layer, values)
+    return transformers.grouped_mm_experts_forward(layer, x, ids, weights)
+
+
+def _composed(torch: Any, x: Any, ids: Any, weights: Any, up: Any, down: Any) -> Any:
+    """The layer of PyTorch's operations, for a Transformers without such a function: it sorts rows by expert."""
+    experts, order = ids.flatten().sort()
+    rows = order // ids.shape[1]
+    ends = torch.bincount(experts, minlength=up.shape[0]).cumsum(0).to(torch.int32)
+    gate, value = torch._grouped_mm(x[rows], up.transpose(1, 2), offs=ends).chunk(2, -1)
+    hidden = torch.nn.functional.silu(gate) * value
+    found = torch._grouped_mm(hidden, down.transpose(1, 2), offs=ends) * weights.flatten()[order, None]
+    return torch.zeros_like(x).index_add_(0, rows, found)
 
 
 def _of(function: str) -> Callable[..., Any]:
@@ -245,49 +263,68 @@ CASES: dict[str, Case] = {
     each.name: each
     for each in (
         Case("matmul bf16 8192", _matmul(8192, 8192, 8192), 1.0),
-        Case("matmul bf16 4096", _matmul(4096, 4096, 4096), 1.0),
-        *(Case(f"matmul bf16 {m} x 7168 x 4096", _matmul(m, 7168, 4096), 0.9) for m in (16, 64, 128, 512)),
         Case("matmul fp8 8192", _fp8(8192), 1.0, 1300.0, allowed=5e-2),
         Case(GMM, _gmm(256, 262144, 6144, 4096), 1.1),
+        Case(TGMM, _tgmm(256, 262144, 6144, 4096), 1.1, 550.0),
+        Case("attention 16k causal, cuDNN", _attention(16, 16384, 128, True, CUDNN), 0.95),
+        Case("moe_mlp Qwen3", _moe(128, 8, 16384, 2048, 768), 1.3),
+        Case("RMSNorm 8192", _rows("rms_norm"), 0.9),
+        Case("softmax 8192", _rows("softmax"), 0.9),
+        Case("matmul bf16 4096", _matmul(4096, 4096, 4096), 1.0),
+        *(Case(f"matmul bf16 {m} x 7168 x 4096", _matmul(m, 7168, 4096), 0.9) for m in (16, 32, 64, 128, 256, 512)),
         Case("gmm 256 groups 524k rows", _gmm(256, 524288, 6144, 4096), 1.1),
         Case("gmm Mixtral", _gmm(8, 32768, 4096, 14336), 1.2),
         *(Case(f"gmm 256 groups {kind}", _gmm(256, 262144, 6144, 4096, kind), 1.1, beside=GMM) for kind in KINDS),
-        Case(TGMM, _tgmm(256, 262144, 6144, 4096), 1.1, 550.0),
         Case("tgmm 256 groups 524k rows", _tgmm(256, 524288, 6144, 4096), 1.1, 550.0),
         Case("tgmm Mixtral", _tgmm(8, 32768, 4096, 14336), 1.1, 550.0),
         *(Case(f"tgmm 256 groups {kind}", _tgmm(256, 262144, 6144, 4096, kind), 1.1, beside=TGMM) for kind in KINDS),
         Case("attention 16k, cuDNN", _attention(16, 16384, 128, False, CUDNN), 1.0),
-        Case("attention 16k causal, cuDNN", _attention(16, 16384, 128, True, CUDNN), 0.95),
         Case("attention 16k, default", _attention(16, 16384, 128, False, None), 1.6),
-        Case("RMSNorm 8192", _rows("rms_norm"), 0.9),
-        Case("softmax 8192", _rows("softmax"), 0.9),
-        Case("moe_mlp Qwen3", _moe(128, 8, 16384, 2048, 768), 1.3),
+        Case("attention 16k causal, default", _attention(16, 16384, 128, True, None), 1.6),
         Case("moe_mlp DeepSeek", _moe(256, 8, 16384, 7168, 2048), 1.3),
     )
 }
-"""The cases in the order of measurement: first those that others depend on."""
+"""The cases in the order of measurement: the first of each kind, then others, of which some depend on the first."""
 
 
 def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS) -> int:
     """Measure a case and report the result; returns the exit status."""
     if name == cost_model.NAME:
         return cost_model.run(scale)
-    case = CASES[name]
     try:
         torch = importlib.import_module("torch")
-        torch.manual_seed(0)
-        contenders, flops = case.make(torch, scale)
-    except (ImportError, NotImplementedError) as error:
+    except ImportError as error:
         say(case=name, skipped=str(error))
         return 0
+    try:
+        say(case=name, **_measured(CASES[name], torch, scale, rounds))
+    except Exception as error:  # e.g. arrays that do not fit into the card's memory
+        say(case=name, skipped=f"{type(error).__name__}: {error}".splitlines()[0])
+    gc.collect()
+    torch.cuda.empty_cache()
+    return 0
+
+
+def _measured(case: Case, torch: Any, scale: float, rounds: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    contenders, flops = case.make(torch, scale)
     fit, missing = _checked(contenders, case.allowed, torch)
     if not fit:
-        say(case=name, missing=missing)
-        return 0
+        return {"missing": missing}
     stream = int(torch._C._cuda_getCurrentRawStream(0))
     times = timing.medians([timing.Contender(each, contenders[each]) for each in fit], stream, rounds)
-    say(case=name, **_result(case, times, flops), missing=missing)
-    return 0
+    return {**_result(case, times, flops), "missing": missing}
+
+
+def is_context_sound() -> bool:
+    """True unless a kernel has destroyed the CUDA context of this process."""
+    try:
+        known = driver()
+        with known.current(known.hopper(0)):
+            known.call("cuCtxSynchronize")
+    except CardError:
+        return False
+    return True
 
 
 def _result(case: Case, times: dict[str, float], flops: float) -> dict[str, Any]:
@@ -304,14 +341,14 @@ def _checked(contenders: dict[str, Callable[[], Any]], allowed: float, torch: An
     missing: dict[str, str] = {}
     reference = None
     for name, run in contenders.items():
+        print(f"{name} begins", flush=True)
         try:
-            result = run().float()
+            result = run()
+            reference = result if reference is None else reference
+            error = relative_error(result, reference)
         except Exception as error:  # a peer that raises anything counts as missing
             missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             continue
-        if reference is None:
-            reference = result
-        error = float((result - reference).norm() / reference.norm())
         if name != "a copy" and not error <= allowed:
             missing[name] = f"wrong: relative error {error:.1e} against the first"
             continue
@@ -319,6 +356,20 @@ def _checked(contenders: dict[str, Callable[[], Any]], allowed: float, torch: An
         for _ in range(2):
             run()
     return fit, missing
+
+
+COMPARED = 1 << 26
+"""Elements that are compared at a time, in float32: whole results may not fit into memory again."""
+
+
+def relative_error(got: Any, expected: Any) -> float:
+    """The norm of the difference of two tensors over that of the second."""
+    difference = norm = 0.0
+    for start in range(0, expected.numel(), COMPARED):
+        one, other = (each.reshape(-1)[start : start + COMPARED].float() for each in (got, expected))
+        difference += float((one - other).square().sum())
+        norm += float(other.square().sum())
+    return math.sqrt(difference / norm) if norm else math.sqrt(difference)
 
 
 def names() -> Iterator[str]:

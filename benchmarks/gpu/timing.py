@@ -1,19 +1,15 @@
-"""Times on the card: interleaved contenders, each call between two events of the driver, with a cold L2 cache."""
+"""Medians of interleaved contenders."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from palladio.hopper.launch.driver import driver
+from palladio.hopper.launch.timing import Clock
 
-FLUSHED = 128 << 20
-"""Bytes that are written before each timing: more than the L2 cache (50 MiB), and some tens of microseconds of work
-in which the host runs ahead of the card."""
 ROUNDS, LEAST_ROUNDS = 30, 5
 SECONDS = 4.0
 """Time limit of the rounds of a case, after which no further round starts."""
@@ -25,42 +21,6 @@ class Contender:
 
     name: str
     run: Callable[[], Any]
-
-
-class Clock:
-    """Events of the driver on one stream."""
-
-    def __init__(self, stream: int) -> None:
-        self.driver = driver()
-        self.device = self.driver.hopper(0)
-        self.stream = stream
-        with self._context():
-            self._flush = int(self.driver.call("cuMemAlloc", FLUSHED))
-            self._events = [self.driver.call("cuEventCreate", 0) for _ in range(2)]
-
-    @contextmanager
-    def _context(self) -> Iterator[None]:
-        with self.driver.current(self.device):
-            yield
-
-    def milliseconds(self, run: Callable[[], Any]) -> float:
-        """The time of one call."""
-        start, end = self._events
-        with self._context():
-            self.driver.call("cuMemsetD8Async", self._flush, 0, FLUSHED, self.stream)
-            self.driver.call("cuEventRecord", start, self.stream)
-        run()
-        with self._context():
-            self.driver.call("cuEventRecord", end, self.stream)
-            self.driver.call("cuEventSynchronize", end)
-            return float(self.driver.call("cuEventElapsedTime", start, end))
-
-    def close(self) -> None:
-        """Free the memory and the events."""
-        with self._context():
-            self.driver.call("cuMemFree", self._flush)
-            for event in self._events:
-                self.driver.call("cuEventDestroy", event)
 
 
 def medians(contenders: list[Contender], stream: int, rounds: int = ROUNDS) -> dict[str, float]:

@@ -184,6 +184,25 @@ class Ahead:
         library = common_library(arrays)
         return results[0] if library == "numpy" else from_numpy(results[0], library)
 
+    @property
+    def types(self) -> Sequence[ArrayType]:
+        """The types of the arrays that it was staged for."""
+        return self._types
+
+    @property
+    def results(self) -> Sequence[ArrayType]:
+        """The types of the results."""
+        return self._results
+
+    @property
+    def on_card(self) -> bool:
+        """True if it was staged for a GPU."""
+        return self._on_card
+
+    def run_on_card(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        """Run on arrays of a GPU, and store to others; all are `CardArray`s of these types."""
+        self._run([*operands, *self._captured], results)
+
     def is_in_place(self, has_rows: bool) -> bool:
         """True if arrays of fewer rows are used without copies, by the promise of `own_rows`.
 
@@ -225,7 +244,11 @@ class Ahead:
         return None if self._short is None else self._short.ready(library, device, shape)
 
     def of_fewer_rows(
-        self, operands: Mapping[int, tuple[int, int]], results: Mapping[int, tuple[int, int]], guarded: bool = False
+        self,
+        operands: Mapping[int, tuple[int, int]],
+        results: Mapping[int, tuple[int, int]],
+        guarded: bool = False,
+        blocks: int | None = None,
     ) -> Ahead | None:
         """The function for some arrays, and results, of fewer rows, without compiling anything; None if that is not
         possible. Unsafe: its caller knows that no row of a result depends on rows that are left out.
@@ -233,9 +256,10 @@ class Ahead:
         Args:
             operands, results: by position, the axis of the rows, and how many there are.
             guarded: True if the kernels themselves access no further rows of these arrays.
+            blocks: the number of blocks to launch, the first ones, of a function that is one kernel; all by default.
         """
         made = getattr(self._run, "of_fewer_rows", None)
-        run = None if made is None or self._captured else made(operands, results, guarded)
+        run = None if made is None or self._captured else made(operands, results, guarded, blocks)
         if run is None:
             return None
         types, found = _resized(self._types, operands), _resized(self._results, results)

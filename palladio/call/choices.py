@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -28,11 +29,13 @@ class KeptChoices:
 
     Args:
         name: of the kind of choice, e.g. that of the kernel. Two objects with one name share their choices.
+        of_host: False for choices that hold for any processor and number of threads, e.g. of kernels on a GPU.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, of_host: bool = True) -> None:
         self.name = name
-        self._found: dict[tuple[Hashable, Processor, Hashable], tuple[int, ...] | None] = {}
+        self._of_host = of_host
+        self._found: dict[tuple[Hashable, Processor | None, Hashable], tuple[int, ...] | None] = {}
 
     def find(self, key: Hashable) -> tuple[int, ...] | None:
         """The choice kept under a key; None if there is none.
@@ -40,7 +43,7 @@ class KeptChoices:
         Args:
             key: strings, integers and tuples of them.
         """
-        store, host = _store(), processor()
+        store, host = _store(), self._host()
         place = None if store is None else store.folder, host, key
         if place not in self._found:
             kept = None if store is None else store.get(self._name_of(host, key))
@@ -49,12 +52,15 @@ class KeptChoices:
 
     def keep(self, key: Hashable, choice: Sequence[int]) -> None:
         """Keep a choice under a key, replacing an earlier one."""
-        store, host = _store(), processor()
+        store, host = _store(), self._host()
         self._found[None if store is None else store.folder, host, key] = tuple(map(int, choice))
         if store is not None:
             store.put(self._name_of(host, key), " ".join(str(int(each)) for each in choice).encode())
 
-    def _name_of(self, host: Processor, key: Hashable) -> str:
+    def _host(self) -> Processor | None:
+        return processor() if self._of_host else None
+
+    def _name_of(self, host: Processor | None, key: Hashable) -> str:
         import hashlib
 
         return hashlib.sha256(repr((_STORED, self.name, host, key)).encode()).hexdigest()
@@ -82,17 +88,28 @@ def time_in_turns(
         seconds: the time to spend on the turns; every call has three of them, however long they take.
         progress: called with the part of the work that is done, from 0 to 1.
     """
-    say = progress or (lambda done: None)
-    for number, call in enumerate(calls):
-        say(number / (2 * len(calls)))
+
+    def timed(call: Callable[[], object]) -> float:
+        begin = perf_counter()
         call()
-    taken: list[list[float]] = [[] for _ in calls]
-    left, start = list(range(len(calls))), perf_counter()
+        return perf_counter() - begin
+
+    return least_of_turns([functools.partial(timed, call) for call in calls], seconds, progress)
+
+
+def least_of_turns(
+    clocks: Sequence[Callable[[], float]], seconds: float, progress: Callable[[float], object] | None = None
+) -> list[float]:
+    """The least time of each call, arguments as in `time_in_turns`; each clock makes its call once and times it."""
+    say = progress or (lambda done: None)
+    for number, clock in enumerate(clocks):
+        say(number / (2 * len(clocks)))
+        clock()
+    taken: list[list[float]] = [[] for _ in clocks]
+    left, start = list(range(len(clocks))), perf_counter()
     while left:
         for number in left:
-            begin = perf_counter()
-            calls[number]()
-            taken[number].append(perf_counter() - begin)
+            taken[number].append(clocks[number]())
         done = perf_counter() - start
         turns = max(map(len, taken))
         say(0.5 + 0.5 * min(1.0, turns / LEAST_TURNS, done / max(seconds, 1e-9)))

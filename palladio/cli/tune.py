@@ -12,11 +12,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 from palladio.base.errors import PalladioError
+from palladio.driver.cards import card_name
 from palladio.driver.processor import processor
 from palladio.types import dtypes
 from palladio.types.types import ShapeDtypeStruct
 
 FUNCTIONS = ("gmm", "tgmm", "matmul")
+_TRANSPOSED = {"cpu": ("gmm",), "hopper": ("gmm", "matmul")}
+"""The functions that take transposed right operands, by executor."""
 
 
 def add(subparsers: Any) -> None:
@@ -26,7 +29,7 @@ def add(subparsers: Any) -> None:
         help="measure tiles of a product of the library, and keep the fastest",
         description="Measures tiles of a product on normal random numbers, beside those that the library chooses, in "
         "turns. The fastest are kept in the cache folder, and later calls of that size, dtype and number of groups use "
-        "them, on this processor and number of threads. Run it while nothing else runs.",
+        "them, on this processor and number of threads, or on GPUs of this kind. Run it while nothing else runs.",
     )
     parser.add_argument("function", choices=FUNCTIONS, help="a function of palladio.library")
     for name, text in (("m", "rows; of tgmm, the summed axis"), ("k", "summed axis; of tgmm, rows"), ("n", "columns")):
@@ -34,7 +37,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--groups", type=_count, default=1, help="groups of gmm and tgmm, of even sizes unless --sizes")
     parser.add_argument("--sizes", help="sizes of the groups, as 100,20,0,8")
     parser.add_argument("--dtype", default="float32", help="of the operands, by default float32")
-    parser.add_argument("--transpose-rhs", action="store_true", help="the matrices of gmm are [groups, n, k]")
+    parser.add_argument(
+        "--transpose-rhs", action="store_true", help="the matrices of gmm, on a GPU that of matmul, are [n, k]"
+    )
+    parser.add_argument("--executor", choices=("cpu", "hopper"), default="cpu", help="hopper for the first GPU")
     parser.add_argument("--seconds", type=float, default=2.0, help="time to measure each size, by default 2")
     parser.set_defaults(run=run)
 
@@ -49,7 +55,8 @@ def run(options: Namespace) -> int:
     """Measure, and print the results."""
     from palladio import library
 
-    function = getattr(library, options.function)
+    on_card = options.executor == "hopper"
+    function = getattr(library.hopper if on_card else library, options.function)
     try:
         lhs, rhs, sizes = _operands(options)
         with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -62,27 +69,35 @@ def run(options: Namespace) -> int:
                 transpose_rhs=options.transpose_rhs,
                 seconds=options.seconds,
                 progress=lambda done: bar.update(task, completed=done),
+                interpret=options.executor,
             )
     except (PalladioError, ValueError) as error:
         print(f"palladio: {error}", file=sys.stderr)
         return 2
-    host = processor()
     console = Console(soft_wrap=True, highlight=False)
     for each in found:
         console.print(_table(options, each))
-    console.print(f"kept for {host.name}, {host.threads} threads, {options.dtype}")
+    console.print(f"kept for {card_name() if on_card else _host()}, {options.dtype}")
     return 0
+
+
+def _host() -> str:
+    host = processor()
+    return f"{host.name}, {host.threads} threads"
 
 
 def _operands(options: Namespace) -> tuple[Any, Any, Any]:
     """The types of the operands, and the sizes of the groups.
 
     Raises:
-        ValueError: sizes that are not integers.
+        ValueError: sizes that are not integers; the transpose of an operand that has to be `[k, n]`.
     """
     m, k, n, dtype = options.m, options.k, options.n, dtypes.canonical(options.dtype)
+    matrix = (n, k) if options.transpose_rhs else (k, n)
+    if options.transpose_rhs and options.function not in _TRANSPOSED[options.executor]:
+        raise ValueError("--transpose-rhs is for gmm, and for matmul with --executor hopper")
     if options.function == "matmul":
-        return ShapeDtypeStruct((m, k), dtype), ShapeDtypeStruct((k, n), dtype), None
+        return ShapeDtypeStruct((m, k), dtype), ShapeDtypeStruct(matrix, dtype), None
     if options.sizes is None:
         sizes = np.diff(np.arange(options.groups + 1) * m // options.groups)
     else:
@@ -90,7 +105,6 @@ def _operands(options: Namespace) -> tuple[Any, Any, Any]:
     sizes = sizes.astype(np.int32)
     if options.function == "tgmm":
         return ShapeDtypeStruct((k, m), dtype), ShapeDtypeStruct((m, n), dtype), sizes
-    matrix = (n, k) if options.transpose_rhs else (k, n)
     return ShapeDtypeStruct((m, k), dtype), ShapeDtypeStruct((len(sizes), *matrix), dtype), sizes
 
 
@@ -100,5 +114,14 @@ def _table(options: Namespace, found: Any) -> Table:
     table = Table("tiling", "ms", "", title=f"{options.function} {m} × {k} × {n}", title_justify="left")
     for tiling, seconds in sorted(found.seconds.items(), key=lambda item: item[1]):
         notes = [note for note, other in (("kept", found.tiling), ("the model's", found.model)) if tiling == other]
-        table.add_row(str(tiling), f"{1e3 * seconds:.3g}", ", ".join(notes))
+        table.add_row(_shown(tiling), f"{1e3 * seconds:.3g}", ", ".join(notes))
     return table
+
+
+def _shown(tiling: Any) -> str:
+    """A tiling, or the part of a `MatmulConfig` that is measured."""
+    if isinstance(tiling, tuple):
+        return str(tiling)
+    cluster = f", clusters along {tiling.cluster}" if tiling.cluster else ""
+    tile = f"({tiling.tile_m}, {tiling.tile_k}, {tiling.tile_n}) split along {tiling.split}, {tiling.stages} stages"
+    return f"{tile}{cluster}, bands of {tiling.snake_width} along {tiling.snake}"

@@ -12,10 +12,11 @@ from typing import Any
 from palladio.call.gpu.interpret import InterpretGPUParams, force_gpu_interpret_mode, set_gpu_interpret_mode
 from palladio.call.gpu.kernel import kernel
 from palladio.call.gpu.params import CompilerParams, LoweringSemantics, TraceScope
+from palladio.call.gpu.timing import time_kernels
 from palladio.call.launch.mesh import Mesh, WarpMesh
 from palladio.call.launch.warps import as_torch_kernel, warp_map
 from palladio.call.refused import REFUSED
-from palladio.driver.cards import multiprocessors
+from palladio.driver.cards import card_name, multiprocessors
 from palladio.pipeline.gpu import emit_pipeline
 from palladio.pipeline.specs import GPUBlockSpec
 from palladio.pipeline.warp_specialized import PipelinePipeline, emit_pipeline_warp_specialized
@@ -90,7 +91,9 @@ __all__ = [
     "multimem_load_reduce",
     "multimem_store",
     "remote_ref",
+    "card_name",
     "multiprocessors",
+    "time_kernels",
     "griddepcontrol_launch_dependents",
     "griddepcontrol_wait",
     "enable_hardware_limits",

@@ -170,14 +170,18 @@ class Lowered:
         """The tensor maps among the parameters, in order."""
         return tuple(each.spec for each in self.parameters if isinstance(each, MapParameter))
 
-    def of_fewer_rows(self, sizes: Mapping[int, AxisSize], guarded: bool = False) -> Lowered | None:
+    def of_fewer_rows(
+        self, sizes: Mapping[int, AxisSize], guarded: bool = False, blocks: int | None = None
+    ) -> Lowered | None:
         """The kernel for arrays with fewer rows, in the same text; None if the text accesses them other than by maps.
 
-        The copy engine clips at the rows of a map. The blocks of other rows run, and store nothing.
+        The copy engine clips at the rows of a map. The blocks of other rows run, and store nothing, unless `blocks`
+        leaves them out.
 
         Args:
             sizes: for each of these arrays, by number, the axis of its rows, and how many there are.
             guarded: True if the text itself accesses no further rows.
+            blocks: the number of blocks to launch, the first ones; all by default.
         """
         arrays = tuple(each.resized(*sizes[n]) if n in sizes else each for n, each in enumerate(self.arrays))
         changed: list[Parameter] = []
@@ -192,7 +196,7 @@ class Lowered:
                 return None
             else:
                 changed.append(each)
-        return replace(self, parameters=tuple(changed), arrays=arrays)
+        return replace(self, parameters=tuple(changed), arrays=arrays, grid=self.grid if blocks is None else blocks)
 
     def blocks(self, operands: Sequence[Any]) -> int:
         """The number of blocks of a launch.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import palladio as pl
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of
+from palladio.library.checks import dtype_of, kept_calls
 
 HALVES = frozenset(map(jnp.dtype, ("float16", "bfloat16")))
 """The dtypes whose products on the tensor cores have the precision that the library promises."""
 
-KEPT = pl.KeptCalls()
+KEPT = kept_calls()
 """The calls of `library.hopper` on arrays of a GPU."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import palladio as pl
+from palladio.library.card_calls import HALVES
 from palladio.library.checks import (
     Array,
     Tile,
@@ -48,6 +49,8 @@ GAIN = 1.03
 class Tuned:
     """The measurements for one size.
 
+    A tiling is `(tm, tk, tn)`; on a GPU it is a `palladio.library.hopper.MatmulConfig`.
+
     Fields:
         sizes: `(m, k, n)` of the product that is compiled.
         tiling: the fastest tiling, which later calls use.
@@ -56,9 +59,15 @@ class Tuned:
     """
 
     sizes: Tile
-    tiling: Tile
-    model: Tile
-    seconds: Mapping[Tile, float]
+    tiling: Any
+    model: Any
+    seconds: Mapping[Any, float]
+
+    @staticmethod
+    def of(sizes: Tile, model: Any, seconds: Mapping[Any, float]) -> Tuned:
+        """The fastest of some tilings, or the model's choice if no other is faster by more than the noise."""
+        best = min(seconds, key=lambda tiling: seconds[tiling])
+        return Tuned(sizes, best if seconds[best] * GAIN <= seconds[model] else model, model, seconds)
 
     @property
     def speed_up(self) -> float:
@@ -75,20 +84,23 @@ def tune(
     transpose_rhs: bool = False,
     seconds: float = 1.0,
     progress: Callable[[float], object] | None = None,
+    interpret: Any = None,
 ) -> tuple[Tuned, ...]:
     """Measure tiles of a product, and store the fastest for later calls of its sizes without a `tiling`.
 
-    They are stored in the cache folder, for this processor and this number of threads. Results stay bitwise identical:
-    tiles that would sum in another order are not candidates.
+    They are stored in the cache folder, for this processor and this number of threads, or for this kind of GPU.
+    Results stay bitwise identical: tiles that would sum in another order are not candidates.
 
     Args:
-        function: `gmm`, `tgmm` or `matmul`.
+        function: `gmm`, `tgmm` or `matmul`. On a GPU those of `palladio.library.hopper` too, of which 8-bit floats and
+            float32 are tuned.
         lhs, rhs: the operands, or `pl.ShapeDtypeStruct`s: only shapes and dtypes are used. The measured products are
             of normal random numbers.
         group_sizes: `i32[groups]`, for `gmm` and `tgmm`: typical sizes, e.g. uneven ones.
-        transpose_rhs: as in `gmm`.
+        transpose_rhs: as in `gmm`; on a GPU as in `palladio.library.hopper.matmul` too.
         seconds: the time to measure each compiled size, without compilation.
         progress: called with the completed fraction, from 0 to 1.
+        interpret: "hopper" for the first GPU; with None, arrays on a GPU decide for that.
 
     Returns:
         The measurements, for each number of rows for which the product is compiled: a large product is computed in
@@ -97,23 +109,69 @@ def tune(
     Raises:
         PalladioValueError, PalladioTypeError: another function, or shapes and dtypes that it does not take.
     """
-    kinds = {gmm: _gmm, tgmm: _tgmm, matmul: _matmul}
-    if function not in kinds:
-        name = getattr(function, "__name__", repr(function))
-        raise fail(pl.PalladioValueError, "tiles are tuned of gmm, tgmm and matmul only", argument="function", got=name)
-    grouped = function is not matmul
-    left = require_array(lhs, "lhs", 2, "[k, m]" if function is tgmm else "[m, k]")
-    require_array(rhs, "rhs", 3 if function is gmm else 2, "[groups, k, n]" if function is gmm else "[m, n]")
-    if grouped and group_sizes is None:
+    on_card = pl.chosen_executor(interpret, (lhs, rhs)) == "hopper"
+    name = _name(function, on_card)
+    left = require_array(lhs, "lhs", 2, "[k, m]" if name == "tgmm" else "[m, k]", floats=not on_card)
+    right = (3, "[groups, k, n]") if name == "gmm" else (2, "[m, n]")
+    require_array(rhs, "rhs", *right, floats=not on_card)
+    if name != "matmul" and group_sizes is None:
         raise fail(pl.PalladioTypeError, "a product of groups has sizes", argument="group_sizes", got="None")
-    sizes = group_sizes_of(group_sizes, left[1] if function is tgmm else left[0]) if grouped else None
-    problems = [*kinds[function](lhs, rhs, sizes, transpose_rhs)]
-    found = []
-    for number, problem in enumerate(problems):
-        share = _share(progress, number, len(problems))
-        found.append(problem.measured(seconds, share))
+    given = group_sizes.tolist() if pl.is_on_gpu(group_sizes) else group_sizes
+    sizes = None if name == "matmul" else group_sizes_of(given, left[1] if name == "tgmm" else left[0])
+    if on_card:
+        found = [_on_card(function, name, lhs, rhs, sizes, transpose_rhs, seconds, progress)]
+    else:
+        kinds: dict[str, Callable[..., Iterator[_Problem]]] = {"gmm": _gmm, "tgmm": _tgmm, "matmul": _matmul}
+        problems = [*kinds[name](lhs, rhs, sizes, transpose_rhs)]
+        shares = (_share(progress, number, len(problems)) for number in range(len(problems)))
+        found = [problem.measured(seconds, share) for problem, share in zip(problems, shares, strict=True)]
     forget_calls()
     return tuple(found)
+
+
+def _name(function: Callable[..., Any], on_card: bool) -> str:
+    """The name of a function that has tiles."""
+    found: str = getattr(function, "__name__", repr(function))
+    known: list[Any] = [gmm, tgmm, matmul]
+    if on_card:
+        from palladio.library import hopper
+
+        known += [hopper.gmm, hopper.tgmm, hopper.matmul]
+    if function not in known:
+        raise fail(
+            pl.PalladioValueError, "tiles are tuned of gmm, tgmm and matmul only", argument="function", got=found
+        )
+    return found
+
+
+def _on_card(
+    function: Callable[..., Any],
+    name: str,
+    lhs: Array,
+    rhs: Array,
+    sizes: Any,
+    transpose: bool,
+    seconds: float,
+    progress: Callable[[float], object] | None,
+) -> Tuned:
+    from palladio.library import hopper
+    from palladio.library.hopper.tuned import measurement
+
+    own = getattr(hopper, name)
+    if function is not own and not {dtype_of(lhs), dtype_of(rhs)} <= HALVES:
+        raise fail(
+            pl.PalladioTypeError,
+            "the library multiplies floats of 16 bits on the tensor cores, and has no tiles for others",
+            argument="lhs, rhs",
+            expected="float16 or bfloat16",
+            got=f"{dtype_of(lhs)} and {dtype_of(rhs)}",
+            hint=f"tune palladio.library.hopper.{name}, which multiplies them there",
+        )
+    problem = measurement(own, name, lhs, rhs, sizes, transpose)
+    model, times = problem.times(seconds, progress)
+    found = Tuned.of(problem.sizes, model, times)
+    problem.keep(found.tiling)
+    return found
 
 
 def _share(progress: Callable[[float], object] | None, number: int, count: int) -> Callable[[float], object] | None:
@@ -140,11 +198,9 @@ class _Problem:
         calls = [functools.partial(self.run, tiling) for tiling in self.tilings]
         with pl.executor("cpu"):
             times = pl.time_in_turns(calls, seconds=seconds, progress=progress)
-        model = self.tilings[0]
-        best = self.tilings[times.index(min(times))]
-        tiling = best if min(times) * GAIN <= times[0] else model
-        TUNED.keep((*self.key, *self.sizes), tiling)
-        return Tuned(self.sizes, tiling, model, dict(zip(self.tilings, times, strict=True)))
+        found = Tuned.of(self.sizes, self.tilings[0], dict(zip(self.tilings, times, strict=True)))
+        TUNED.keep((*self.key, *self.sizes), found.tiling)
+        return found
 
 
 def _columns(n: int, model: int) -> list[int]:

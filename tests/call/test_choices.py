@@ -43,6 +43,13 @@ def test_a_choice_holds_for_one_processor_and_number_of_threads(monkeypatch: pyt
     assert kept.find(KEY) is None
 
 
+def test_a_choice_may_hold_for_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    pl.KeptChoices("tiles", of_host=False).keep(KEY, (1,))
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "37")
+    assert pl.KeptChoices("tiles", of_host=False).find(KEY) == (1,)
+    assert pl.KeptChoices("tiles").find(KEY) is None
+
+
 def test_without_a_folder_choices_are_kept_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALLADIO_CACHE", "0")
     kept = pl.KeptChoices("tiles")

@@ -117,6 +117,33 @@ def test_gmm_of_transposed_matrices_and_bfloat16_results() -> None:
         assert error(out, grouped(lhs, rhs.transpose(0, 2, 1), sizes)) < ROUNDED
 
 
+GROUPED = {
+    "tensors": ((), ()),
+    "matrices": ((), (3,)),
+    "rows": ((256,), (3, 264)),
+    "blocks": ((3, 256), (3, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_gmm_of_floats_of_8_bits_with_factors(kind: str) -> None:
+    k, n, sizes = 272, 264, [100, 0, 77]
+    lhs, rhs = normal(256, k, dtype=E4M3), normal(3, n, k, dtype=E5M2, seed=1)
+    lhs_scale, rhs_scale = (factors(*shape) for shape in GROUPED[kind])
+    if kind == "blocks":
+        own_lhs = np.repeat(lhs_scale.T, 128, 1)[:, :k]
+        own_rhs = np.repeat(np.repeat(rhs_scale, 128, 1)[:, :n], 128, 2)[:, :, :k]
+    else:
+        own_lhs, own_rhs = lhs_scale.reshape(-1, 1), rhs_scale.reshape(*rhs_scale.shape, *[1] * (3 - rhs_scale.ndim))
+    scaled = lambda lhs, rhs, sizes, lhs_scale, rhs_scale: hopper.gmm(
+        lhs, rhs, sizes, transpose_rhs=True, lhs_scale=lhs_scale, rhs_scale=rhs_scale
+    )
+    given = lhs, rhs, np.int32(sizes), lhs_scale, rhs_scale
+    wanted = grouped(lhs * own_lhs, (rhs * own_rhs).transpose(0, 2, 1), sizes)
+    for out in on_twin(scaled, *given, order=(2, 0, 1, 3, 4), schedules=EARLY_AND_LATE):
+        assert error(out, wanted) < ROUNDED
+
+
 def transposed(lhs: np.ndarray, rhs: np.ndarray, sizes: list[int]) -> np.ndarray:
     ends = np.cumsum(sizes)
     rows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]

@@ -65,13 +65,17 @@ class KernelCall:
         return self.cubin
 
     def of_fewer_rows(
-        self, operands: Mapping[int, AxisSize], results: Mapping[int, AxisSize], guarded: bool = False
+        self,
+        operands: Mapping[int, AxisSize],
+        results: Mapping[int, AxisSize],
+        guarded: bool = False,
+        blocks: int | None = None,
     ) -> KernelCall | None:
         """The call for operands and results with fewer rows, in the same machine code; None if that cannot be.
 
         Args:
             operands, results: by position, the axis of the rows, and how many there are.
-            guarded: True if the kernel itself accesses no further rows.
+            guarded, blocks: as in `Lowered.of_fewer_rows`.
         """
         if not operands and not results:
             return self
@@ -81,7 +85,7 @@ class KernelCall:
             for number, each in enumerate(self.lowered.arrays)
             if each.position in by_role.get(each.role, ())
         }
-        found = self.lowered.of_fewer_rows(sizes, guarded)
+        found = self.lowered.of_fewer_rows(sizes, guarded, blocks)
         return None if found is None else KernelCall(found, like=self)
 
     def takes_from_host(self, number: int) -> bool:
@@ -313,14 +317,18 @@ _HOST_OPERAND = _HostOperand()
 
 
 class HostMemory:
-    """Memory of a card for one call on arrays of the host; freed at the end of the `with` block."""
+    """Memory of a card for calls on arrays of the host; freed at the end of the `with` block.
 
-    def __init__(self, device: int) -> None:
+    Args:
+        synchronous: True if a call waits for its end.
+    """
+
+    def __init__(self, device: int, synchronous: bool = True) -> None:
         self.driver = driver()
         self.device = self.driver.hopper(device)
         self._addresses: list[int] = []
         self.library = Library(
-            "numpy", lambda array: None, self._unused, self.empty, self.upload, lambda index: 0, synchronous=True
+            "numpy", lambda array: None, self._unused, self.empty, self.upload, lambda index: 0, synchronous
         )
 
     def __enter__(self) -> HostMemory:

@@ -43,10 +43,14 @@ class OneKernel:
         return made if made.usable else None
 
     def of_fewer_rows(
-        self, operands: Mapping[int, AxisSize], results: Mapping[int, AxisSize], guarded: bool = False
+        self,
+        operands: Mapping[int, AxisSize],
+        results: Mapping[int, AxisSize],
+        guarded: bool = False,
+        blocks: int | None = None,
     ) -> OneKernel | None:
         """The program for operands and results with fewer rows, as `KernelCall.of_fewer_rows`."""
-        found = self.call.of_fewer_rows(operands, results, guarded)
+        found = self.call.of_fewer_rows(operands, results, guarded, blocks)
         return None if found is None else OneKernel(found)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
@@ -114,15 +118,19 @@ class OnCard:
         return None if call is None else OneKernel(call).kept(types)
 
     def of_fewer_rows(
-        self, operands: Mapping[int, AxisSize], results: Mapping[int, AxisSize], guarded: bool = False
+        self,
+        operands: Mapping[int, AxisSize],
+        results: Mapping[int, AxisSize],
+        guarded: bool = False,
+        blocks: int | None = None,
     ) -> OneKernel | OnCard | None:
         """The program for operands and results with fewer rows; None if that takes other machine code.
 
         Arrays between kernels keep their sizes, so that one kernel has to guard the rows that another leaves out.
         """
         call = self.only_call
-        if call is not None or not guarded:
-            return None if call is None else OneKernel(call).of_fewer_rows(operands, results, guarded)
+        if call is not None or not guarded or blocks is not None:
+            return None if call is None else OneKernel(call).of_fewer_rows(operands, results, guarded, blocks)
         program = self._program
         sizes = {program.inputs[n]: size for n, size in operands.items()}
         sizes |= {var: results[n] for n, var in enumerate(program.outputs) if n in results and isinstance(var, Var)}

@@ -32,7 +32,7 @@ from palladio.library.checks import (
 )
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import RowBucket, called, kept_call
+from palladio.library.hopper.kept import Divided, RowBucket, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     FLOATS,
@@ -41,7 +41,7 @@ from palladio.library.hopper.limits import (
     require_last_axis,
     require_operand,
 )
-from palladio.library.hopper.model import Product, choose
+from palladio.library.hopper.model import Product
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
 from palladio.library.hopper.scales import (
@@ -52,6 +52,7 @@ from palladio.library.hopper.scales import (
     require_scaled_config,
     scales_of,
 )
+from palladio.library.hopper.tuned import division
 
 REGISTERS = 224, 56
 """Registers of each compute and memory thread: 2 * 224 + 56 are the 504 that three warpgroups have at launch. The
@@ -413,7 +414,7 @@ def gmm(
     def checked(rows: int) -> tuple[Any, MatmulConfig]:
         matrix = pl.cdiv(rows, max(selection.total, 1)), n, k, groups
         given = lhs, rhs, preferred_element_type, config, matrix, ("n",), operands, existing_out
-        return _checked(*given, scaled=scales.of_blocks)
+        return _checked("gmm", *given, scaled=scales.of_blocks, transposed=bool(transpose_rhs))
 
     dtype, _ = checked(m)
     require_existing(existing_out, (m, n), dtype)
@@ -425,7 +426,7 @@ def gmm(
     def kernel(rows: int) -> Any:
         problem = GroupedProblem(rows, k, n, groups, checked(rows)[1], bool(transpose_rhs), selection, scales)
         blocks, tiles = problem.gmm_blocks(*types), math.prod(problem.gmm_plane)
-        return _kernel(body, problem, (rows, n), dtype, blocks, tiles, interpret)
+        return Divided(_kernel(body, problem, (rows, n), dtype, blocks, tiles, interpret), problem.config)
 
     widths = k * types[0].itemsize, n * dtype.itemsize
     bucket = None if factors or selection.existing else RowBucket.of(m, {1: 0}, widths, kernel)
@@ -500,7 +501,8 @@ def tgmm(
 
     def checked(rows: int) -> tuple[Any, MatmulConfig]:
         matrix = k, n, pl.cdiv(rows, max(selection.total, 1)), groups
-        return _checked(lhs, rhs, preferred_element_type, config, matrix, ("m", "n"), existing_out=existing_out)
+        given = lhs, rhs, preferred_element_type, config, matrix, ("m", "n")
+        return _checked("tgmm", *given, existing_out=existing_out)
 
     dtype, _ = checked(m)
     require_existing(existing_out, (groups, k, n), dtype)
@@ -510,7 +512,7 @@ def tgmm(
 
     def kernel(rows: int) -> Any:
         problem = GroupedProblem(rows, k, n, groups, checked(rows)[1], selection=selection)
-        return _tgmm_call(body, problem, operand, dtype, interpret)
+        return Divided(_tgmm_call(body, problem, operand, dtype, interpret), problem.config)
 
     bucket = RowBucket.of(m, {1: 1, 2: 0}, (m * operand.itemsize, n * operand.itemsize), kernel, result=None)
     given, whole = (sizes, lhs, rhs, *further), functools.partial(kernel, m)
@@ -540,7 +542,7 @@ def gathered_tgmm(
     """
     (m,), groups, (k, n) = row_of.shape, sizes.shape[0], (each.shape[1] for each in (lhs, rhs))
     matrix, operand = (k, n, pl.cdiv(m, groups), groups), dtype_of(lhs)
-    dtype, config = _checked(lhs, rhs, dtype, None, matrix, ())
+    dtype, config = _checked("gathered_tgmm", lhs, rhs, dtype, None, matrix, ())
     problem = GroupedProblem(m, k, n, groups, config, selection=Selection(groups), by_rows=True, gathered=gathered)
     return _tgmm_call(_tgmm_gathered_kernel, problem, operand, dtype, interpret)(sizes, row_of, lhs, rhs)
 
@@ -567,6 +569,7 @@ def _selection(group_offset: Any, existing_out: Array | None, groups: int, total
 
 
 def _checked(
+    function: str,
     lhs: Array,
     rhs: Array,
     preferred: Any,
@@ -576,10 +579,12 @@ def _checked(
     operands: Sequence[Any] = FLOATS,
     existing_out: Array | None = None,
     scaled: bool = False,
+    transposed: bool = False,
 ) -> tuple[Any, MatmulConfig]:
     """The dtype of the result and the configuration.
 
     Args:
+        function, transposed: as in `division`.
         matrix: the rows and columns of a group's result, the extent of the sum, and the number of groups.
         clusters: the axes along which clusters are supported.
         operands: the supported dtypes of operands.
@@ -593,7 +598,7 @@ def _checked(
     dtype = product_dtype(preferred, operand, scaled=False)
     if config is None:
         m, n, k, groups = matrix
-        config = choose(Product(m, n, k, operand, dtype, groups, clusters, scaled))
+        config = division(function, Product(m, n, k, operand, dtype, groups, clusters, scaled), transposed)
     if scaled:
         require_scaled_config(config)
     return dtype, require_matmul_config(config, operand, dtype, clusters)

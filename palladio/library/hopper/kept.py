@@ -19,7 +19,10 @@ from palladio.library import card_calls
 from palladio.library.card_calls import KEPT as _KEPT
 from palladio.library.checks import dtype_of, reshaped
 
-__all__ = ["RowBucket", "called", "keeps", "kept_call", "most_rows", "staged"]
+__all__ = ["Divided", "RowBucket", "called", "keeps", "kept_call", "kernel_rows", "most_rows", "staged"]
+
+LEAST_OF_BLOCKS = 4096
+"""The fewest rows for which a kernel is compiled whose blocks have some rows each."""
 
 COPIED_BYTES = 16
 """The copy engine copies rows of a multiple of as many bytes."""
@@ -30,7 +33,8 @@ class RowBucket:
     """Numbers of rows that share a kernel, which is compiled for the largest of them.
 
     The kernel for more rows is launched with tensor maps of arrays with fewer, at whose ends the copy engine clips. Or
-    it is `counted`: its first operand is their number, an int32 that is passed by value, and it accesses no others.
+    it is `counted`: its first operand is their number, an int32 that is passed by value, and it accesses no others. Or
+    each of its blocks accesses `of_block` rows only, and as many blocks are launched as there are rows for.
 
     Fields:
         rows: the largest number.
@@ -38,6 +42,7 @@ class RowBucket:
         kernel: makes the kernel for a number of rows.
         results: the same for each result.
         counted: True for a kernel that takes the number.
+        of_block: the rows of a block, which divide all numbers of rows in the bucket; None for other kernels.
     """
 
     rows: int
@@ -45,6 +50,7 @@ class RowBucket:
     kernel: Callable[[int], Callable[..., Any]]
     results: Mapping[int, tuple[int, int]]
     counted: bool = False
+    of_block: int | None = None
 
     @staticmethod
     def of(
@@ -64,10 +70,9 @@ class RowBucket:
             kernel: as in the fields.
             result: the axis of the rows of the result; None if it has none.
         """
-        copied = all(width % COPIED_BYTES == 0 for width in widths)
         axes, results = {n: (axis, 1) for n, axis in operands.items()}, {} if result is None else {0: (result, 1)}
-        most = most_rows(rows)
-        return RowBucket(most, axes, kernel, results) if copied and most != rows else None
+        most = kernel_rows(rows, widths)
+        return RowBucket(most, axes, kernel, results) if most != rows else None
 
     @staticmethod
     def with_count(
@@ -81,6 +86,18 @@ class RowBucket:
         """
         given, found = ({n: (0, each) for n, each in axes.items()} for axes in (operands, results))
         return RowBucket(most_rows(rows), given, kernel, found, counted=True)
+
+    @staticmethod
+    def in_blocks(rows: int, of_block: int, kernel: Callable[[int], Callable[..., Any]]) -> RowBucket:
+        """The bucket of the rows of a first operand and of the result, for a kernel whose blocks have some rows each.
+
+        Args:
+            of_block: as in the fields, a power of two.
+            kernel: as in the fields.
+        """
+        rows_of = {0: (0, 1)}
+        most = max(LEAST_OF_BLOCKS, 1 << (rows - 1).bit_length())
+        return RowBucket(most, rows_of, kernel, rows_of, of_block=of_block)
 
     def sizes(self, rows: int) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
         """The axes and sizes of the kernel's operands and results for a number of rows."""
@@ -110,6 +127,23 @@ def most_rows(rows: int) -> int:
     least = 16 if rows <= 64 else 64 if rows <= 128 else 128
     step = max(least, (1 << (rows - 1).bit_length()) // 32)
     return -(-rows // step) * step
+
+
+def kernel_rows(rows: int, widths: Sequence[int]) -> int:
+    """The number of rows that the kernel for a number of rows is compiled for; arguments as in `RowBucket.of`."""
+    return most_rows(rows) if all(width % COPIED_BYTES == 0 for width in widths) else rows
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A kernel whose work a configuration divides, which is part of the key under which the kernel is on disk."""
+
+    call: Callable[..., Any]
+    config: Hashable
+
+    def __call__(self, *arrays: Any, **options: Any) -> Any:
+        """The result of the kernel."""
+        return self.call(*arrays, **options)
 
 
 class _Counted:
@@ -207,7 +241,8 @@ def _ahead(key: Hashable, call: Callable[..., Any], interpret: Any, operands: Se
     def run(*values: Any) -> Any:
         return call(*values)
 
-    return pl.jit(run, interpret=interpret).ahead(*operands, made_of=(key, plgpu.multiprocessors()))
+    config = call.config if isinstance(call, Divided) else None
+    return pl.jit(run, interpret=interpret).ahead(*operands, made_of=(key, plgpu.multiprocessors(), config))
 
 
 def _of_bucket(key: Hashable, bucket: RowBucket, interpret: Any, operands: Sequence[Any]) -> Any:
@@ -216,11 +251,14 @@ def _of_bucket(key: Hashable, bucket: RowBucket, interpret: Any, operands: Seque
     if executor != "hopper":
         return None
     types = bucket.types(operands)
-    known = "bucket", key, plgpu.multiprocessors(), *((str(each.dtype), each.shape) for each in types)
+    options = key, bucket.of_block, plgpu.multiprocessors()
+    known = "bucket", *options, *((str(each.dtype), each.shape) for each in types)
     found = _KEPT.find(known, interpret, operands)
     if found is None:
         found = _ahead(key, bucket.kernel(bucket.rows), executor, types)
         _KEPT.keep(known, found, interpret, operands)
     rows = bucket.count(operands)
-    fewer = found.of_fewer_rows(*bucket.sizes(rows), guarded=bucket.counted)
+    blocks = None if bucket.of_block is None else rows // bucket.of_block
+    guarded = bucket.counted or blocks is not None
+    fewer = found.of_fewer_rows(*bucket.sizes(rows), guarded=guarded, blocks=blocks)
     return _Counted(fewer, rows) if bucket.counted and fewer is not None else fewer

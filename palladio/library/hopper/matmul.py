@@ -16,7 +16,7 @@ import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import RowBucket, called, kept_call
+from palladio.library.hopper.kept import Divided, RowBucket, called, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -28,7 +28,7 @@ from palladio.library.hopper.limits import (
     require_last_axis,
     require_operand,
 )
-from palladio.library.hopper.model import Product, choose
+from palladio.library.hopper.model import Product
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
 from palladio.library.hopper.scales import (
@@ -38,6 +38,7 @@ from palladio.library.hopper.scales import (
     require_scaled_config,
     scales_of,
 )
+from palladio.library.hopper.tuned import division
 
 Ref = Any
 Value = Any
@@ -184,11 +185,12 @@ def matmul(
 
     def kernel(rows: int) -> Any:
         product = Product(rows, n, k, dtype_of(x), dtype, scaled=scales.of_blocks)
-        chosen = require_matmul_config(choose(product), dtype_of(x), dtype) if config is None else config
+        chosen = division("matmul", product, bool(transpose_rhs)) if config is None else config
+        chosen = require_matmul_config(chosen, dtype_of(x), dtype)
         if scales.of_blocks:
             require_scaled_config(chosen)
         problem = _Problem(rows, n, k, chosen, bool(transpose_rhs), scales, sums)
-        return _kernel(problem, *operands, dtype, interpret)
+        return Divided(_kernel(problem, *operands, dtype, interpret), chosen)
 
     bucket = None if factors else RowBucket.of(m, {0: 0}, (k * operands[0].itemsize, n * dtype.itemsize), kernel)
     whole = functools.partial(kernel, m)

@@ -20,7 +20,7 @@ raster    the order of tiles. Concurrent tiles read their rows and columns from 
           afterwards; the width of bands minimises these rows and columns: they are nearly a square.
 
 The model ignores clocks that fall under load, latencies, and main memory, which all candidates read alike. It has not
-been validated with times on a card.
+been validated with times on a card. `palladio tune` measures its candidates (`tuned`).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def candidates(product: Product) -> Iterator[MatmulConfig]:
             (
                 n
                 for n in range(MOST_STAGES, FEWEST_STAGES - 1, -1)
-                if _fits(product, dataclasses.replace(tile, stages=n))
+                if fits(product, dataclasses.replace(tile, stages=n))
             ),
             None,
         )
@@ -128,20 +128,31 @@ def candidates(product: Product) -> Iterator[MatmulConfig]:
                 yield dataclasses.replace(tile, stages=stages, cluster=cluster, promote=product.promoted)
 
 
-def _fits(product: Product, config: MatmulConfig) -> bool:
+def fits(product: Product, config: MatmulConfig) -> bool:
     """True if the buffers fit, with a page for barriers and alignment, and for the factors of each stage."""
     factors = config.stages * config.tile_m * 4 if product.scaled else 0
     needed = shared_bytes_of(config, product.operand, product.result) + factors + CARD.shared_alignment
     return needed <= CARD.shared_bytes
 
 
-def choose(product: Product) -> MatmulConfig:
-    """The configuration with the fewest modelled clocks, on the card of this machine or an H100."""
+def ranked(product: Product) -> list[tuple[float, MatmulConfig]]:
+    """All candidates with their modelled clocks, the best first, on the card of this machine or an H100."""
     count = plgpu.multiprocessors()
-    best = min(candidates(product), key=lambda config: (clocks(product, config, count), -config.stages))
-    bands = ((best.snake, best.snake_width), *itertools.product("mn", BANDS))  # ties: the default one
-    snake, width = min(bands, key=lambda band: read_at_once(product, best, count, *band))
-    return dataclasses.replace(best, snake=snake, snake_width=width)
+    timed = [(clocks(product, config, count), config) for config in candidates(product)]
+    return sorted(timed, key=lambda each: (each[0], -each[1].stages))
+
+
+def with_raster(product: Product, config: MatmulConfig) -> MatmulConfig:
+    """A configuration with the raster for which concurrent tiles read the least."""
+    count = plgpu.multiprocessors()
+    bands = ((config.snake, config.snake_width), *itertools.product("mn", BANDS))  # ties: the default one
+    snake, width = min(bands, key=lambda band: read_at_once(product, config, count, *band))
+    return dataclasses.replace(config, snake=snake, snake_width=width)
+
+
+def choose(product: Product) -> MatmulConfig:
+    """The configuration with the fewest modelled clocks."""
+    return with_raster(product, ranked(product)[0][1])
 
 
 def read_at_once(product: Product, config: MatmulConfig, multiprocessors: int, snake: str, width: int) -> int:

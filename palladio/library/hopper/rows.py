@@ -16,7 +16,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.library.checks import dtype_of, fail, require_array, require_number, stored, zeros
-from palladio.library.hopper.kept import called, kept_call
+from palladio.library.hopper.kept import Divided, RowBucket, called, kept_call
 from palladio.library.hopper.limits import FLOATS
 
 Ref = Any
@@ -108,18 +108,20 @@ def _call(key: Hashable, kernel: Any, arrays: Sequence[Any], interpret: Any, out
     # The most rows that are held together; a divisor, so that all blocks are full.
     rows = math.gcd(m, 1 << max(0, (HELD // n).bit_length() - 1))
 
-    def make() -> Any:
-        return plgpu.kernel(
+    def make(count: int) -> Any:
+        call = plgpu.kernel(
             functools.partial(kernel, rows=rows, **options),
-            pl.ShapeDtypeStruct((m, n), dtype_of(x)),
-            grid=(m // rows,),
+            pl.ShapeDtypeStruct((count, n), dtype_of(x)),
+            grid=(count // rows,),
             grid_names=("block",),
             interpret=interpret,
             name=kernel.__name__.strip("_").removesuffix("_kernel"),
         )
+        return Divided(call, rows)
 
-    operands = (x.reshape((m, n)), *others)
-    return called(key, make, interpret, arrays, shape, out, operands=operands, flat=(m, n))
+    operands, bucket = (x.reshape((m, n)), *others), RowBucket.in_blocks(m, rows, make)
+    whole = functools.partial(make, m)
+    return called(key, whole, interpret, arrays, shape, out, operands=operands, flat=(m, n), bucket=bucket)
 
 
 def _require_float(value: Any, argument: str) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import children, timing
+from palladio.hopper.launch import timing as events
 from palladio.hopper.launch.calls import KernelCall
 from tests.hopper.driver.fake import FakeDriver, fake
 from tests.hopper.driver.stand_ins import Tensor, Torch, numpy_of
@@ -19,7 +20,7 @@ from tests.hopper.driver.stand_ins import Tensor, Torch, numpy_of
 
 def install(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
     """Let the commands run on the stand-in, in this process."""
-    patch.setattr(timing, "FLUSHED", 1 << 10)
+    patch.setattr(events, "FLUSHED", 1 << 10)
     patch.setattr(timing, "ROUNDS", 1)
     patch.setattr(timing, "SECONDS", 0.0)
     card.begin()

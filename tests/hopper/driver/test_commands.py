@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import children, cost_model, results, table
@@ -79,10 +80,11 @@ def here(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 def test_the_test_command_from_end_to_end(here: FakeDriver, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    points = ["--only", "copies", "--only", "graphs", "--only", "fewer-rows", "--only", "shared-scopes"]
+    names = ["copies", "graphs", "fewer-rows", "shared-scopes", "gathered-rows"]
+    points = [part for name in names for part in ("--only", name)]
     assert command.main(["test", *points, "--rows", "2", "--workers", "1", "--output", str(out)]) == 0
     found = json.loads(out.read_text())
-    assert [point["right"] for point in found["points"]] == [True] * 4
+    assert [(point["point"], point["right"]) for point in found["points"]] == [(name, True) for name in names]
     assert [row["outcome"] for row in found["rows"]] == ["right", "right"]
     facts = found["facts"]
     assert facts["card"] == "Imitated H100" and facts["versions"]["numpy"] and facts["ended"] == "complete"
@@ -106,9 +108,9 @@ def test_the_bench_command_from_end_to_end(
     for case in measured:
         assert "Palladio" in case["milliseconds"], case
         assert case["ratio"] == 1, "the imitated card takes the same time for all"
-    assert "Palladio" in experts["milliseconds"], "its peer counts tokens in a way that PyTorch has on CUDA alone"
+    assert "Palladio" in experts["milliseconds"], "Transformers counts tokens in a way that PyTorch has on CUDA alone"
     assert "share" in measured[2] and measured[2]["beside"] == gmm
-    assert "DeepGEMM" in measured[0]["missing"] and other["skipped"] == "there is no such function"
+    assert "DeepGEMM" in measured[0]["missing"] and other["skipped"].endswith("there is no such function")
     assert "matmul bf16 4096" in capsys.readouterr().out
 
 
@@ -124,7 +126,9 @@ def test_a_part_that_fails_or_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         assert list(failing.records()) == [{"a": 1}]
         assert failing.ended == "ended with status 3: why"
         hanging = Part(["import time; time.sleep(60)"], 0.2)
-        assert list(hanging.records()) == [] and hanging.ended == "ran past its time"
+        assert list(hanging.records()) == [] and hanging.ended == PAST
+        telling = Part(["import time; print('x begins', flush=True); time.sleep(60)"], 3)
+        assert list(telling.records()) == [] and telling.ended == f"{PAST}: x begins"
 
 
 class Scripted:
@@ -180,6 +184,60 @@ def test_a_row_that_ends_its_process_does_not_end_its_share(
     assert [each[3] for each in scripted.begun[1:]] == ["0", "1", "3", "5", "6"]
 
 
+def test_points_share_a_process_until_one_ends_it(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scripts = {
+        "point launch": [(["launch"], f"{PAST}: copies begins")],
+        "point descriptors": [(["descriptors"], "ended with status 3: CardError")],
+        "point multicast": [([], "ended with status -11: ")],
+        "point graphs": [(["graphs"], None)],
+        "rows 0": [([], None)],
+    }
+    monkeypatch.setattr(scripted, "scripts", scripts)
+    names = ["launch", "copies", "descriptors", "multicast", "graphs"]
+    only = [part for name in names for part in ("--only", name)]
+    assert command.main(["test", *only, "--workers", "1", "--output", str(tmp_path / "out.json")]) == 1
+    points = json.loads((tmp_path / "out.json").read_text())["points"]
+    assert [(each["point"], each["right"]) for each in points] == [
+        *(("launch", True), ("copies", False), ("descriptors", True), ("multicast", False), ("graphs", True))
+    ]
+    assert points[1]["text"] == f"{PAST}: copies begins" and points[3]["text"] == "ended with status -11: "
+    assert scripted.begun[:4] == [["point", *names[n:]] for n in (0, 2, 3, 4)]
+
+
+def test_a_point_that_fails_ends_its_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> str:
+        raise AssertionError("wrong")
+
+    monkeypatch.setitem(POINTS, "copies", fails)
+    monkeypatch.setitem(POINTS, "launch", lambda: "fine")
+    assert command.main(["point", "launch", "copies", "graphs"]) == children.LOST
+    said = [json.loads(line.removeprefix(MARK)) for line in capsys.readouterr().out.splitlines() if MARK in line]
+    assert [(each["point"], each["text"]) for each in said] == [("launch", "fine"), ("copies", "AssertionError: wrong")]
+
+
+def test_a_case_that_destroys_the_context_ends_its_process(here: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[str] = []
+    monkeypatch.setattr(table, "run", lambda name, scale: run.append(name))
+    assert command.main(["case", "a", "b"]) == 0 and run == ["a", "b"]
+    here.fail("cuCtxSynchronize", 700, sticky=True)
+    assert command.main(["case", "a", "b"]) == children.LOST and run == ["a", "b", "a"]
+
+
+def test_results_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, got = torch.arange(12.0).reshape(3, 4), torch.arange(12.0).reshape(3, 4)
+    got[2, 3] = 13
+    whole = float((got - expected).norm() / expected.norm())
+    for size in (5, 100):
+        monkeypatch.setattr(table, "COMPARED", size)
+        assert table.relative_error(got, expected) == pytest.approx(whole)
+    got[0, 0] = float("nan")
+    assert not table.relative_error(got, expected) <= 1
+
+
 def test_processes_that_all_fail_at_once_are_not_started_for_ever(
     scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -194,7 +252,7 @@ def test_processes_that_all_fail_at_once_are_not_started_for_ever(
 def test_an_interrupted_run_keeps_its_results(
     scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    scripts = {"point launch": [(["launch"], None)], "point copies": [(["interrupt"], None)]}
+    scripts = {"point launch": [(["launch", "interrupt"], None)]}
     monkeypatch.setattr(scripted, "scripts", scripts)
     points = ["--only", "launch", "--only", "copies"]
     assert command.main(["test", *points, "--output", str(tmp_path / "out.json")]) == 1
@@ -236,17 +294,13 @@ def test_an_interrupted_suite_starts_no_process_again(
     assert [row["outcome"] for row in found["rows"]] == ["right", "right"]
 
 
-def test_no_part_starts_when_the_time_is_over(
-    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(command, "TEST_S", 0.0)
-    monkeypatch.setattr(command, "BENCH_S", 0.0)
-    out = tmp_path / "out.json"
-    assert command.main(["test", "--workers", "2", "--output", str(out)]) == 1
+def test_no_part_starts_when_the_time_is_over(scripted: type[Scripted], tmp_path: Path) -> None:
+    out, never = tmp_path / "out.json", ["--seconds", "0"]
+    assert command.main(["test", "--workers", "2", "--output", str(out), *never]) == 1
     found = json.loads(out.read_text())
     assert len(found["points"]) == len(POINTS) and not scripted.begun
     assert {each["text"] for each in (*found["points"], *found["rows"])} == {command.NO_TIME}
-    command.main(["bench", "--output", str(out)])
+    command.main(["bench", "--output", str(out), *never])
     assert {each["skipped"] for each in json.loads(out.read_text())["cases"]} == {command.NO_TIME}
     assert not scripted.begun
 
@@ -338,9 +392,9 @@ from benchmarks.gpu.results import Results
 
 found = Results(Path(sys.argv[1]), {})
 found.add("points", {"point": "copies", "right": True})
-command.END_S, command.GRACE_S = 3.0, 1.0
+command.END_S, command.GRACE_S = 2.5, 1.0
 command._begun = lambda options: found
-command._run(argparse.Namespace(), lambda *_: {hang})
+command._run(argparse.Namespace(seconds=0.5), lambda *_: {hang})
 """
 
 

@@ -154,6 +154,35 @@ def test_queries_of_attention(card: FakeDriver, cuda: Torch, monkeypatch: pytest
     assert not card.failures
 
 
+def normalised(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    if weight is not None:
+        return wide(x) / np.sqrt((wide(x) ** 2).mean(-1, keepdims=True) + 1e-6) * wide(weight)
+    powers = np.exp(wide(x) - wide(x).max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", ["softmax", "rms_norm"])
+def test_rows_of_row_functions(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    weight = normal(96) if name == "rms_norm" else None
+
+    def right(*lead: int, **out: Any) -> None:
+        x = normal(*lead, 96)
+        given = (cuda.tensor(each) for each in (x, weight) if each is not None)
+        assert error(numpy_of(getattr(hopper, name)(*given, **out)), normalised(x, weight)) < 5e-3
+
+    right(40)
+    card.calls()
+    compiles_no_more(monkeypatch)
+    right(24)
+    right(3, 40)  # 8 divides these numbers of rows, and 16 does not
+    right(24)
+    right(56, out=cuda.tensor(np.zeros((56, 96), BF16)))
+    grids = [line.split()[2] for line in card.calls() if line.startswith("cuLaunchKernelEx")]
+    assert grids == [f"grid={rows // 8},1,1" for rows in (24, 120, 24, 56)] and not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(48)
+
+
 def routed(tokens: int) -> tuple[np.ndarray, ...]:
     """Ids, tokens and weights of a layer; some ids are of experts elsewhere."""
     ids = np.random.default_rng(tokens).integers(-1, E + 1, (tokens, K)).astype(np.int32)
