@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -30,9 +30,12 @@ from palladio.compat.arrays import Array, arrays, is_wide, narrow_dtype, plain, 
 from palladio.ir.core import Program
 from palladio.ir.text import print_program
 from palladio.trace.debug import debug_print as print_values
+from palladio.trace.grid import program_id
 from palladio.trace.trace import current_trace, is_traced
 from palladio.types import types
 from palladio.types.device import H100_SXM
+from palladio.types.scratch import SemaphoreType
+from palladio.types.types import COUNTING, DMA_SEMAPHORE
 
 __version__ = "0.12.0"
 __version_info__ = (0, 12, 0)
@@ -119,6 +122,51 @@ def kernel_maker(maker: Callable[..., Any]) -> Callable[..., Any]:
         return kernel_maker(made) if callable(made) else arrays(made)
 
     return make
+
+
+@functools.wraps(plgpu.kernel)
+def gpu_kernel(body: Callable[..., None] | None = None, out_type: Any = (), **options: Any) -> Any:
+    """`kernel` of Pallas' GPU namespace, where each block has semaphores of its own in `scratch_types`."""
+    if body is None:
+        return functools.partial(gpu_kernel, out_type=out_type, **options)
+    spelling = "scratch_types" if options.get("scratch_shapes") is None else "scratch_shapes"
+    scratch = options.get(spelling, ())
+    axes = [options.get(name, ()) for name in ("grid", "cluster")]
+    sizes = [size for axis in axes for size in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    if not all(isinstance(size, int) for size in sizes) or math.prod(sizes) == 1:
+        return plgpu.kernel(body, out_type, **options)
+    function: Callable[..., None] = body
+
+    @functools.wraps(function)
+    def of_block(*refs: Any, **named: Any) -> None:
+        part = functools.partial(_part_of_block, tuple(map(program_id, range(len(sizes)))))
+        if isinstance(scratch, Mapping):
+            function(*refs, **tree.map(part, dict(scratch), named))
+            return
+        kinds = list(scratch) if isinstance(scratch, (tuple, list)) else [scratch]
+        first = len(refs) - len(kinds)
+        function(*refs[:first], *tree.map(part, kinds, list(refs[first:])))
+
+    options[spelling] = tree.map(functools.partial(_for_each_block, sizes), scratch)
+    return plgpu.kernel(of_block, out_type, **options)
+
+
+def _counts(what: Any) -> bool:
+    """True for a description of semaphores."""
+    return getattr(getattr(what, "ref_type", None), "space", None) in COUNTING
+
+
+def _for_each_block(sizes: Sequence[int], what: Any) -> Any:
+    """A description of scratch; of semaphores, those of all blocks."""
+    if not _counts(what):
+        return what
+    kind = SemaphoreType.DMA if what.ref_type.space is DMA_SEMAPHORE else SemaphoreType.REGULAR
+    return kind((*sizes, *what.ref_type.shape))
+
+
+def _part_of_block(place: tuple[Any, ...], what: Any, ref: Any) -> Any:
+    """A reference to scratch; of semaphores, those of the block at this place."""
+    return ref.at[place] if _counts(what) else ref
 
 
 def jit(

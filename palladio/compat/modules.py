@@ -81,6 +81,7 @@ OWN: dict[str, Mapping[str, Any]] = {
         "TracerIntegerConversionError": PalladioTypeError,
     },
     "jax.experimental": {"enable_x64": enable_x64},
+    "jax.experimental.pallas.mosaic_gpu": {"kernel": functions.kernel_maker(functions.gpu_kernel)},
     "jax.experimental.pallas.triton": {
         "CompilerParams": functions.triton_params,
         "debug_barrier": functions.no_effect,
