@@ -334,10 +334,20 @@ PAL_DEVICE void ldmatrix4_transposed(u32 address, u32& a, u32& b, u32& c, u32& d
                : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
 }
 
-// Shared memory of another block of the cluster, at the same address there. T has 32 or 64 bits.
+// Shared memory of another block of the cluster, at the same address there. T has 8 to 64 bits.
 
 template <typename T> PAL_DEVICE T load_cluster(u32 address, u32 rank) {
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (sizeof(T) == 1) {
+    u32 bits;
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %1, %2; ld.shared::cluster.u8 %0, [r]; }"
+                 : "=r"(bits) : "r"(address), "r"(rank) : "memory");
+    return (T)bits;
+  } else if constexpr (sizeof(T) == 2) {
+    u16 bits;
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %1, %2; ld.shared::cluster.u16 %0, [r]; }"
+                 : "=h"(bits) : "r"(address), "r"(rank) : "memory");
+    return (T)bits;
+  } else if constexpr (sizeof(T) == 4) {
     u32 bits;
     asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %1, %2; ld.shared::cluster.u32 %0, [r]; }"
                  : "=r"(bits) : "r"(address), "r"(rank) : "memory");
@@ -350,7 +360,13 @@ template <typename T> PAL_DEVICE T load_cluster(u32 address, u32 rank) {
   }
 }
 template <typename T> PAL_DEVICE void store_cluster(u32 address, u32 rank, T value) {
-  if constexpr (sizeof(T) == 4)
+  if constexpr (sizeof(T) == 1)
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.u8 [r], %2; }"
+                 ::"r"(address), "r"(rank), "r"((u32)value) : "memory");
+  else if constexpr (sizeof(T) == 2)
+    asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.u16 [r], %2; }"
+                 ::"r"(address), "r"(rank), "h"((u16)value) : "memory");
+  else if constexpr (sizeof(T) == 4)
     asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.u32 [r], %2; }"
                  ::"r"(address), "r"(rank), "r"(*(u32*)&value) : "memory");
   else
@@ -467,6 +483,16 @@ PAL_DEVICE float minimum(float a, float b) {
 PAL_DEVICE double maximum(double a, double b) { return a != a ? a : b != b ? b : a > b ? a : b; }
 PAL_DEVICE double minimum(double a, double b) { return a != a ? a : b != b ? b : a < b ? a : b; }
 
+// x to the power y, of integers, as Palladio defines it: it wraps around; to a negative power, 1 and -1 give 1 or -1, and
+// all others 0.
+template <typename T> PAL_DEVICE T power(T x, T y) {
+  if (y < 0) return x == 1 || (x == (T)-1 && y % 2 == 0) ? (T)1 : x == (T)-1 ? x : (T)0;
+  u64 product = 1, factor = (u64)x;
+  for (u64 left = (u64)y; left != 0; left >>= 1, factor *= factor)
+    if (left & 1) product *= factor;
+  return (T)product;
+}
+
 // 1 / x of x from 1 to 2^126, within 2 ulp; 0 beyond. Without the branches of a division for other numbers.
 PAL_DEVICE float inverse(float x) { return __fdividef(1.0f, x); }
 
@@ -522,6 +548,11 @@ template <int KIND, typename T> PAL_DEVICE T atomic(T* address, T value) {
 }
 template <int KIND, typename T> PAL_DEVICE T atomic_shared(u32 address, T value) {
   return atomic<KIND>((T*)__cvta_shared_to_generic(address), value);
+}
+template <int KIND, typename T> PAL_DEVICE T atomic_cluster(u32 address, u32 rank, T value) {
+  u64 there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(__cvta_shared_to_generic(address)), "r"(rank));
+  return atomic<KIND>((T*)there, value);
 }
 template <typename T> PAL_DEVICE T atomic_compare_shared(u32 address, T compare, T value) {
   return atomic_compare((T*)__cvta_shared_to_generic(address), compare, value);

@@ -359,6 +359,12 @@ MEMORY = (
         "atom.shared",
     ),
     Primitive(
+        "template <int KIND, typename T> T atomic_cluster(u32 address, u32 rank, T value)",
+        THREAD,
+        "The same at the same address in a block of the cluster.",
+        "mapa; atom.shared::cluster",
+    ),
+    Primitive(
         "template <typename T> T atomic_compare(T* address, T compare, T value)",
         THREAD,
         "Stores the value if the bits there are those of `compare`. The number before.",
@@ -437,6 +443,12 @@ NUMBERS = (
         Primitive(f"{type} {name}({type} a, {type} b)", THREAD, f"The {what}; NaN if either is.", source)
         for type, suffix in (("float", ".NaN.f32"), ("double", ".f64"))
         for name, what, source in (("maximum", "greater", "max" + suffix), ("minimum", "lesser", "min" + suffix))
+    ),
+    Primitive(
+        "template <typename T> T power(T x, T y)",
+        THREAD,
+        "An integer to the power of one, wrapping around; to a negative power, 1 and -1 give 1 or -1, and others 0.",
+        "mul.lo.u64",
     ),
     Primitive(
         "float inverse(float x)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from typing import Any
 
@@ -105,20 +107,78 @@ def test_blocks_that_differ_along_one_axis_of_a_cluster_arrive() -> None:
     check(call, "scratch0|everybody|barriers", 4 * 3, X, X)
 
 
-def test_a_plane_of_blocks_is_refused() -> None:
-    names = ("across", "down")
-    call = kernel(
-        lambda *refs: met(*refs, names=names),
-        (64,),
-        F32,
-        [plgpu.ClusterBarrier(collective_axes=(names,))],
-        cluster=(2, 2),
-        cluster_names=names,
-    )
-    with pytest.raises(
-        NotImplementedError, match="arrivals at a barrier of the cluster count along one axis at a time"
-    ):
-        lowered(call, X)
+AXES = ("across", "down", "deep")
+
+
+@pytest.mark.parametrize(
+    ("groups", "reached"),
+    [
+        (((*AXES[:2],),), 4),
+        (((AXES[0], AXES[2]),), 4),
+        (((AXES[0], AXES[2]), AXES[1]), 5),
+        ((AXES[1], (AXES[0], AXES[2])), 5),
+        ((AXES,), 8),
+    ],
+    ids=str,
+)
+def test_arrivals_count_in_a_plane_of_blocks(groups: tuple[Any, ...], reached: int) -> None:
+    """One block arrives; the blocks that differ from it along one group of axes wait, and no others are reached."""
+
+    def body(x: Any, out: Any, signalled: Any) -> None:
+        here = [pl.axis_index(name) for name in AXES]
+        same = {name: index == start for name, index, start in zip(AXES, here, (0, 1, 0), strict=True)}
+        named = [(group,) if isinstance(group, str) else group for group in groups]
+        others = [[same[name] for name in AXES if name not in group] for group in named]
+        within = functools.reduce(operator.or_, (functools.reduce(operator.and_, each, True) for each in others))
+
+        @pl.when((here[0] == 0) & (here[1] == 1) & (here[2] == 0))
+        def _() -> None:
+            for _ in range(reached):
+                plgpu.barrier_arrive(signalled)
+
+        pl.when(within)(lambda: plgpu.barrier_wait(signalled))
+        own = pl.ds(64 * here[0] + 32 * here[1] + 16 * here[2], 16)
+        out[own] = x[own]
+
+    x = normal(128, dtype=F32)
+    scratch = {"signalled": plgpu.ClusterBarrier(collective_axes=groups)}
+    call = kernel(body, x.shape, F32, scratch, cluster=(2, 2, 2), cluster_names=AXES)
+    check(call, "signalled", 4 * reached, x, x)
+
+
+def test_a_single_warp_arrives_for_four_in_every_block_of_the_largest_cluster() -> None:
+    def body(out: Any, signalled: Any) -> None:
+        @pl.when(pl.axis_index("group") == 0)
+        def _() -> None:
+            plgpu.barrier_arrive(signalled)
+            plgpu.barrier_wait(signalled)
+
+        @pl.when(pl.axis_index("group") == 1)
+        def _() -> None:
+            plgpu.barrier_wait(signalled)
+            out[pl.axis_index("c")] = 1.0
+
+    scratch = {"signalled": plgpu.ClusterBarrier(collective_axes=("c",))}
+    call = kernel(body, (8,), F32, scratch, num_threads=2, thread_name="group", cluster=(8,), cluster_names=("c",))
+    check(call, "signalled", 4 * 8, np.ones(8, F32))
+
+
+def test_a_cluster_has_at_most_8_blocks() -> None:
+    def body(out: Any) -> None:
+        out[pl.axis_index("c")] = 1.0
+
+    with pytest.raises(NotImplementedError, match="a cluster has at most 8 blocks"):
+        lowered(kernel(body, (16,), F32, cluster=(16,), cluster_names=("c",)))
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 1), (1, 2, 2), (2, 1, 2)])
+def test_an_axis_of_one_block_has_index_0(sizes: tuple[int, int, int]) -> None:
+    def body(out: Any) -> None:
+        across, down, deep = (pl.axis_index(name) for name in AXES)
+        out[across * sizes[1] * sizes[2] + down * sizes[2] + deep] = 1.0
+
+    for found in on_twin(kernel(body, (4,), F32, cluster=sizes, cluster_names=AXES)):
+        np.testing.assert_array_equal(found, np.ones(4, F32))
 
 
 def test_registers_of_a_pipeline_are_those_that_a_block_begins_with() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
+import palladio.numpy as jnp
 from palladio import lax
 from palladio.hopper.twin.run import SCHEDULES
 from tests.hopper.kernels import kernel, lowered, on_twin
@@ -43,6 +44,57 @@ def test_results_wrap_around(name: str, dtype: Any) -> None:
         expected = operation(x, y)
     (out,) = on_twin(call, x, y, schedules=SCHEDULES[:1])
     np.testing.assert_array_equal(out, expected)
+
+
+def same_as_evaluated(body: Any, shape: tuple[int, ...], dtype: Any, *inputs: np.ndarray) -> None:
+    def call(executor: str) -> Any:
+        return pl.pallas_call(body, pl.ShapeDtypeStruct(shape, np.dtype(dtype)), interpret=executor)(*inputs)
+
+    np.testing.assert_array_equal(call("hopper-twin"), call("reference"))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16], ids=str)
+@pytest.mark.parametrize("operation", ["sum", "difference", "product", "negative", "power"])
+def test_positions_wrap_around_before_they_are_used(operation: str, dtype: Any) -> None:
+    """Functions of positions alone are not kept in registers, which would cut them to their width."""
+
+    def body(out: Any) -> None:
+        x = jnp.arange(200).astype(dtype)
+        out[...] = OPERATIONS[operation](x, np.asarray(190, np.int32).astype(dtype)).astype(np.float32)
+
+    same_as_evaluated(body, (200,), np.float32)
+
+
+def test_positions_are_stored_in_vectors() -> None:
+    def body(out: Any) -> None:
+        out[...] = lax.broadcasted_iota(np.uint64, (64, 8), 1)
+
+    same_as_evaluated(body, (64, 8), np.uint64)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64], ids=str)
+def test_a_power_is_that_of_integers(dtype: Any) -> None:
+    signed = np.dtype(dtype).kind == "i"
+    x = np.tile(np.array([0, 1, -1 if signed else 255, 2, 3, -7 if signed else 7, 100, 12], dtype), 8)
+    y = np.repeat(np.array([0, 1, -1 if signed else 2, 3, -2 if signed else 5, 8, 31, 64], dtype), 8)
+
+    def body(x: Any, y: Any, out: Any) -> None:
+        out[...] = lax.pow(x[...], y[...])
+
+    same_as_evaluated(body, (64,), dtype, x, y)
+
+
+def test_products_of_16_bits_are_computed_without_a_sign() -> None:
+    """C++ promotes them to `int`, where 65535 * 65535 would overflow."""
+
+    def body(x: Any, out: Any) -> None:
+        out[0] = x[...] * x[...]
+        out[1] = x[...] ** 3
+
+    x = np.linspace(0, 65535, 64).astype(np.uint16)
+    same_as_evaluated(body, (2, 64), np.uint16, x)
+    text = lowered(kernel(body, (2, 64), np.dtype(np.uint16)), x).text
+    assert "(u32)x[r] * x[r]" in text or "(u32)loaded[r] * loaded[r]" in text
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64], ids=str)

@@ -99,6 +99,83 @@ def test_each_warpgroup_has_its_own_global_memory() -> None:
     same_as_evaluated(body, (2, 64), X, **GROUPS)
 
 
+def test_threads_of_different_programs_have_their_own_scopes() -> None:
+    """The programs of the first thread and of the others have the variables of their scope in common."""
+
+    def body(x: Any, out: Any) -> None:
+        group = pl.axis_index("wg")
+
+        def inner(tile: Any, full: Any) -> None:
+            pl.when(group == 0)(lambda: plgpu.copy_gmem_to_smem(x.at[0], tile, full))
+            pl.when(group > 0)(lambda: plgpu.copy_gmem_to_smem(x.at[3 - group], tile, full))
+            plgpu.barrier_wait(full)
+
+            @pl.loop(0, 3)
+            def _(step: Any) -> None:
+                tile[...] += group.astype(F32)
+
+            out[group] = tile[...]
+
+        pl.run_scoped(inner, plgpu.SMEM((64,), F32), plgpu.Barrier())
+
+    options = {"num_threads": 3, "thread_name": "wg"}
+    same_as_evaluated(body, (3, 64), X[:3], **options)
+
+
+def test_each_warpgroup_has_its_own_barriers() -> None:
+    def body(x: Any, out: Any) -> None:
+        group = pl.axis_index("wg")
+
+        def inner(tile: Any, full: Any) -> None:
+            @pl.loop(0, 4)
+            def _(step: Any) -> None:
+                plgpu.copy_gmem_to_smem(x.at[step], tile, full.at[step % 2])
+                plgpu.barrier_wait(full.at[step % 2])
+                out[group, step] = tile[...] * (1 + group)
+
+        pl.run_scoped(inner, plgpu.SMEM((64,), F32), plgpu.Barrier(num_barriers=2))
+
+    same_as_evaluated(body, (2, 4, 64), X, **GROUPS)
+
+
+def test_an_array_may_have_more_barriers_than_a_register_has_bits() -> None:
+    """Each thread keeps the phases of 70 barriers, selected by numbers known or computed, in three words."""
+    count = 70
+
+    def body(x: Any, out: Any, full: Any) -> None:
+        @pl.when(pl.axis_index("wg") == 0)
+        def _() -> None:
+            for first in (0, 33, 69):
+                plgpu.barrier_arrive(full.at[first])
+                plgpu.barrier_wait(full.at[first])
+            for _ in range(2):
+                pl.loop(0, count)(lambda number: plgpu.barrier_arrive(full.at[number]))
+
+                @pl.loop(0, count)
+                def _(number: Any) -> None:
+                    plgpu.barrier_wait(full.at[number])
+                    out[number] = x[number % 4]
+
+        pl.when(pl.axis_index("wg") == 1)(lambda: None)
+
+    same_as_evaluated(body, (count, 64), X, scratch=[plgpu.Barrier(num_barriers=count)], **GROUPS)
+
+
+def test_barriers_of_a_scope_in_a_loop_may_be_many() -> None:
+    def body(out: Any) -> None:
+        def step(turn: Any) -> None:
+            def inner(full: Any) -> None:
+                plgpu.barrier_arrive(full.at[40])
+                pl.when(turn % 2 == 1)(lambda: plgpu.barrier_wait(full.at[40]))
+                out[turn] = turn
+
+            pl.run_scoped(inner, plgpu.Barrier(num_barriers=41))
+
+        each_turn(step)
+
+    same_as_evaluated(body, (TURNS,), dtype=I32)
+
+
 TURNS = 6
 
 
@@ -249,12 +326,13 @@ SHARED = {"collective_axes": "wg"}
 Waits = Callable[[Any, Any, Any], None]
 
 
-def in_a_cluster(waits: Waits, count: int | None = None, others: int = 0) -> Callable[..., None]:
+def in_a_cluster(waits: Waits, count: int | None = None, others: int = 0, more: int = 0) -> Callable[..., None]:
     """Blocks of a cluster that wait at the barriers of a scope in a loop.
 
     Args:
         count: of the barriers, an array; None for a single one.
         others: the number of threads that arrive in `waits`; where none does, the last thread arrives once at each.
+        more: how much more often the second block enters the scope.
     """
 
     def body(out: Any) -> None:
@@ -277,7 +355,7 @@ def in_a_cluster(waits: Waits, count: int | None = None, others: int = 0) -> Cal
             full = plgpu.ClusterBarrier(collective_axes=("c",), num_arrivals=others or 1, **number)
             pl.run_scoped(inner, plgpu.Barrier(), full, **SHARED)
 
-        each_turn(step)
+        lax.fori_loop(0, TURNS + more * block, lambda turn, nothing: (step(turn), nothing)[1], 0)
 
     return body
 
@@ -368,15 +446,59 @@ REENTERED: dict[str, tuple[Waits, int | None, str]] = {
 
 @pytest.mark.parametrize("how", REENTERED)
 def test_cluster_barriers_of_which_threads_may_miss_a_phase_are_refused(how: str) -> None:
+    """Where the blocks of a cluster enter a scope differently often, they cannot meet at its entry."""
     waits, count, got = REENTERED[how]
-    lines = said(kernel(in_a_cluster(waits, count), (TURNS, 2), I32, **THREE), kind=PalladioNotImplementedError)
+    call = kernel(in_a_cluster(waits, count, more=1), (TURNS, 2), I32, **THREE)
+    lines = said(call, kind=PalladioNotImplementedError)
     assert lines[:4] == [
-        "full: a barrier of the cluster that a scope in a loop allocates is not compiled for Hopper, unless each "
-        "thread that waits there observes all phases of each entry",
+        "full: a barrier of the cluster that a scope in a loop allocates is not compiled for Hopper where its blocks "
+        "may enter the scope differently often, unless each waiting thread observes all phases of each entry",
         "expected: in each entry the same number of waits of each of these threads, under no condition",
         f"got:      {got}",
-        "hint:     let each of them wait for every phase, or allocate the barrier outside of the loop",
+        "hint:     let the loops and conditions around the scope not depend on the block, let each of these threads "
+        "wait for every phase, or allocate the barrier outside of the loop",
     ]
+
+
+def wait_once_or_twice(turn: Any, group: Any, full: Any) -> None:
+    """The other threads have not seen as many phases of the entry before."""
+    pl.when(group == 1)(lambda: pl.loop(0, 1 + turn % 2)(lambda _: plgpu.barrier_arrive_and_wait(full)))
+
+
+MEETING: dict[str, tuple[Waits, int | None, int]] = {
+    "threads in turn": (wait_in_turn, None, 0),
+    "one thread in some entries": (wait_in_some_entries, None, 0),
+    "a test": (ask, None, 0),
+    "warps in turn": (warps_wait_in_turn, None, 0),
+    "at a computed barrier": (wait_at_a_computed_one, 2, 0),
+    "as often as it takes": (wait_once_or_twice, None, 1),
+}
+
+
+@pytest.mark.parametrize("how", MEETING)
+def test_the_blocks_of_a_cluster_meet_at_a_scope_with_its_barriers(how: str) -> None:
+    """Each entry begins with phases that no thread has observed, also where threads have missed some before."""
+    same_as_evaluated(in_a_cluster(*MEETING[how]), (TURNS, 2), dtype=I32, **THREE)
+
+
+def test_a_block_does_not_run_ahead_of_its_peers() -> None:
+    """One block signals the other one in each entry, and waits for nothing itself."""
+
+    def body(out: Any) -> None:
+        block, group = pl.axis_index("c"), pl.axis_index("wg")
+
+        def step(turn: Any) -> None:
+            def inner(full: Any) -> None:
+                first, second = (block == 0) & (group == 0), (block == 1) & (group == 1)
+                pl.when(first)(lambda: plgpu.barrier_arrive(plgpu.cluster_ref(full, {"c": 1})))
+                pl.when(second)(lambda: plgpu.barrier_wait(full))
+                pl.when(group == 1)(lambda: out.__setitem__((turn, block), turn))
+
+            pl.run_scoped(inner, plgpu.Barrier(), **SHARED)
+
+        each_turn(step)
+
+    same_as_evaluated(body, (TURNS, 2), dtype=I32, **GROUPS, **CLUSTER)
 
 
 def nobody_waits(turn: Any, group: Any, full: Any) -> None:
@@ -414,7 +536,7 @@ def test_a_barrier_at_which_peers_arrive_is_one_of_the_cluster() -> None:
 
             pl.run_scoped(inner, plgpu.Barrier())
 
-        each_turn(step)
+        lax.fori_loop(0, TURNS + block, lambda turn, nothing: (step(turn), nothing)[1], 0)
 
     lines = said(kernel(body, (TURNS, 2), I32, **CLUSTER), kind=PalladioNotImplementedError)
     assert f"got:      {CONDITION}" in lines

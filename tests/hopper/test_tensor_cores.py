@@ -17,7 +17,7 @@ from tests.hopper.kernels import BF16, F32, error, kernel, normal, on_twin
 F16 = np.dtype(np.float16)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 E5M2 = np.dtype(ml_dtypes.float8_e5m2)
-I8 = np.dtype(np.int8)
+I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
 SCHEDULE = (SCHEDULES[2],)
 TF32 = 1e-3
 """Relative error where operands are cut to 10 bits of fraction."""
@@ -97,7 +97,7 @@ def test_more_than_256_columns_and_64_rows_are_several_products() -> None:
     assert error(multiplied(a, b), expected(a, b)) < 1e-6
 
 
-def left_in_registers(dtype: np.dtype) -> Any:
+def left_in_registers(dtype: np.dtype, rows: int = 64) -> Any:
     def body(a: Any, b: Any, out: Any, b_tile: Any, full: Any) -> None:
         plgpu.copy_gmem_to_smem(b, b_tile, full)
         left = (a[...] * 2).astype(dtype)
@@ -107,9 +107,10 @@ def left_in_registers(dtype: np.dtype) -> Any:
             plgpu.wgmma(acc, left, b_tile.T)
             return acc[...]
 
-        out[...] = pl.run_scoped(multiply, plgpu.ACC(out.shape))
+        out[...] = pl.run_scoped(multiply, plgpu.ACC(out.shape, out.dtype))
 
-    return kernel(body, (64, 32), F32, [plgpu.SMEM((32, 64), dtype), plgpu.Barrier()])
+    result = np.dtype(np.int32) if dtype.kind in "iu" else F32
+    return kernel(body, (rows, 32), result, [plgpu.SMEM((32, 64), dtype), plgpu.Barrier()])
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16, F32])
@@ -117,6 +118,15 @@ def test_a_left_operand_in_registers(dtype: np.dtype) -> None:
     a, b = normal(64, 64, dtype=F32), normal(32, 64, dtype=dtype, seed=1)
     wanted = expected((2 * a).astype(dtype), b, "b")
     assert error(on_twin(left_in_registers(dtype), a, b, schedules=SCHEDULE)[0], wanted) < TF32
+
+
+@pytest.mark.parametrize("rows", [64, 128])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2, I8, U8], ids=str)
+def test_a_left_operand_of_8_bits_in_registers(dtype: np.dtype, rows: int) -> None:
+    a, b = whole(rows, 64, dtype=F32), whole(32, 64, dtype=dtype, seed=1)
+    a = np.abs(a) if dtype == U8 else a
+    found = on_twin(left_in_registers(dtype, rows), a, b, schedules=SCHEDULE)[0]
+    np.testing.assert_array_equal(found, expected((2 * a).astype(dtype), b, "b"))
 
 
 def test_a_part_of_an_accumulator_is_added_to_and_read() -> None:

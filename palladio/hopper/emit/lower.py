@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from palladio.hopper.emit.exchange import through_shared
 from palladio.hopper.emit.names import kernel_name
-from palladio.hopper.emit.phases import check_reentered
+from palladio.hopper.emit.phases import barriers_to_meet_for
 from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
 from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Kernel, Scope
@@ -38,6 +38,8 @@ from palladio.types.effects import AsyncKind
 from palladio.types.types import ANY, BARRIER, GMEM, ArrayType, RefType, Type
 
 MOST_THREADS = 1024
+MOST_BLOCKS = 8
+"""The blocks of a cluster on every card (CUDA C++ Programming Guide, "Thread Block Clusters")."""
 
 
 def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> Lowered:
@@ -57,9 +59,9 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     warpgroups = max(map(_warpgroups, launch.meshes))
     found = _roles(launch, programs)
     used = uses(role.program for roles in found for role in roles)
-    for roles in found:
-        check_reentered(roles, used)
     shared = Kernel(launch.meshes[0], Plan(1, {}), used, _blocks(launch))
+    meetings = (barriers_to_meet_for(mesh, roles, used) for mesh, roles in zip(launch.meshes, found, strict=True))
+    shared.met = frozenset().union(*meetings)
     given = operands[launch.dynamic :]
     shared.arrays = [*arrays_of("operand", given, launch.dynamic), *arrays_of("output", launch.output_types)]
     arguments = launch.split(0, programs[0].inputs).arrays
@@ -127,6 +129,9 @@ def _check_mesh(mesh: MeshShape) -> None:
             got=f"the size of a {unknown[0]} axis",
             hint="make the kernel with the size as an int, cluster=(2,), or one kernel for each size",
         )
+    blocks = math.prod(axis.size or 1 for axis in mesh.of("cluster"))
+    if blocks > MOST_BLOCKS:
+        raise Refused(f"a cluster has at most {MOST_BLOCKS} blocks", got=f"{blocks} blocks")
     if _warpgroups(mesh) * WARPGROUP_THREADS > MOST_THREADS:
         raise Refused("a block has at most 8 warpgroups", got=f"{_warpgroups(mesh)} warpgroups")
 
@@ -253,10 +258,12 @@ def digit(number: Index, inner: Sequence[Index], size: Index, first: bool) -> In
         inner: the sizes of the faster axes, numbers or names.
         first: this is the slowest axis.
     """
+    if size == 1:
+        return 0
     known = math.prod(each for each in inner if isinstance(each, int))
     names = [each for each in inner if isinstance(each, str)]
     if not names and known == 1:
-        return number if first or size == 1 else f"{number} % {size}"
+        return number if first else f"{number} % {size}"
     weight = " * ".join([*names, *([str(known)] if known > 1 or not names else [])])
     text = f"{number} / {f'({weight})' if ' ' in weight else weight}"
     return text if first else f"{text} % {size}"

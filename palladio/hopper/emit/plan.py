@@ -20,9 +20,6 @@ from palladio.types.types import RefType
 SHARED_BYTES = H100_SXM.shared_bytes
 HARDWARE_BARRIERS = H100_SXM.named_barriers
 BARRIER_BYTES = H100_SXM.barrier_bytes
-MOST_BARRIERS = 32
-"""The most barriers of one array: their phases are the bits of one register."""
-
 WARPGROUP_THREADS = 128
 
 
@@ -34,6 +31,13 @@ class Initialised:
     number: int
     arrivals: int
     name: str
+
+
+Owned = tuple[Var, tuple[int, ...]]
+"""An allocation and the warpgroups that have it for themselves, each a copy; none if the block shares it.
+
+Roles have the variables of their scopes in common.
+"""
 
 
 @dataclass
@@ -51,7 +55,7 @@ class Plan:
     bytes: int = 0
     barriers: list[Initialised] = field(default_factory=list)
     buffers: list[tuple[str, int, SharedLayout]] = field(default_factory=list)
-    placed: dict[Var, tuple[int, SharedLayout]] = field(default_factory=dict)
+    placed: dict[Owned, tuple[int, SharedLayout]] = field(default_factory=dict)
     named: int = 0
 
     def take(self, size: int, alignment: int) -> int:
@@ -60,32 +64,30 @@ class Plan:
         self.bytes = offset + size
         return offset
 
-    def buffer(self, var: Var, use: Use, copies: int = 1) -> tuple[int, SharedLayout]:
-        """The offset and layout of a buffer; `copies` of it, one for each thread, are adjacent.
+    def buffer(self, var: Var, use: Use, owners: tuple[int, ...] = ()) -> tuple[int, SharedLayout]:
+        """The offset and layout of a buffer; the copies of its owners are adjacent.
 
         Raises:
             Refused: the uses of the buffer need different layouts.
         """
-        if var not in self.placed:
+        key = var, owners
+        if key not in self.placed:
             layout = layout_of(var.type, use)
             size = math.ceil(layout.bytes / layout.alignment) * layout.alignment
-            self.placed[var] = self.take(size * copies, layout.alignment), layout
-            self.buffers.append((var.hint or "buffer", self.placed[var][0], layout))
-        return self.placed[var]
+            self.placed[key] = self.take(size * max(1, len(owners)), layout.alignment), layout
+            self.buffers.append((var.hint or "buffer", self.placed[key][0], layout))
+        return self.placed[key]
 
-    def barrier(self, var: Var, use: Use, copies: int = 1) -> int:
-        """The offset of an array of barriers; `copies` of it, one for each thread, are adjacent."""
-        if var not in self.placed:
-            number = max(1, var.type.size)
-            if number > MOST_BARRIERS:
-                raise Refused(
-                    f"an array of more than {MOST_BARRIERS} barriers is not compiled for Hopper", got=str(var.type)
-                )
+    def barrier(self, var: Var, use: Use, owners: tuple[int, ...] = ()) -> int:
+        """The offset of an array of barriers; the copies of its owners are adjacent."""
+        key = var, owners
+        if key not in self.placed:
+            number, copies = max(1, var.type.size), max(1, len(owners))
             arrivals = arrivals_of(var.type, self.blocks) * use.unit
             offset = self.take(BARRIER_BYTES * number * copies, BARRIER_BYTES)
             self.barriers.append(Initialised(offset, number * copies, arrivals, var.hint or "barriers"))
-            self.placed[var] = offset, SharedLayout((number,), BARRIER_BYTES)
-        return self.placed[var][0]
+            self.placed[key] = offset, SharedLayout((number,), BARRIER_BYTES)
+        return self.placed[key][0]
 
     def named_barriers(self, var: Var, location: Location | None = None) -> int:
         """The number of the first of an array of hardware barriers.
@@ -93,7 +95,8 @@ class Plan:
         Raises:
             PalladioValueError: there are more of them than the hardware has.
         """
-        if var not in self.placed:
+        key = var, ()
+        if key not in self.placed:
             number = max(1, var.type.size)
             first = 1 + self.warpgroups + self.named
             if first + number > HARDWARE_BARRIERS:
@@ -105,8 +108,8 @@ class Plan:
                     location=location,
                 )
             self.named += number
-            self.placed[var] = first, SharedLayout((number,), 1)
-        return self.placed[var][0]
+            self.placed[key] = first, SharedLayout((number,), 1)
+        return self.placed[key][0]
 
     def check(self) -> None:
         """Refuse buffers that do not fit.

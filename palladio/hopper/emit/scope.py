@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palladio.base.errors import attach
 from palladio.hopper.emit.names import Names, identifier
-from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan
+from palladio.hopper.emit.plan import BARRIER_BYTES, WARPGROUP_THREADS, Plan
 from palladio.hopper.emit.scalars import Scalar, narrow, register_type
 from palladio.hopper.emit.uses import COPY, ROWS, Use, is_clustered, uses
 from palladio.hopper.emit.values import (
@@ -72,6 +72,7 @@ class Kernel:
         named: the names of its operands and outputs, by number.
         numbers: its scalar parameters, by name.
         workspaces: the launch's private memory: the number among the arrays of each allocation, and its name.
+        met: the barriers of a cluster at the entries of whose scopes its blocks meet.
     """
 
     mesh: MeshShape
@@ -87,6 +88,7 @@ class Kernel:
     named: dict[int, str] = field(default_factory=dict)
     numbers: dict[str, ScalarParameter] = field(default_factory=dict)
     workspaces: dict[Var, tuple[int, str]] = field(default_factory=dict)
+    met: frozenset[Var] = frozenset()
 
     def use(self, var: Var) -> Use:
         """The uses of a reference, by its allocation."""
@@ -306,6 +308,11 @@ class Scope:
         self.w.line(f"pal::sync_named(0, {self.kernel.running});")
         self.sites = Sites()
 
+    def meet_cluster(self) -> None:
+        """Synchronise all threads of the cluster; this orders all their earlier accesses."""
+        self.w.line("pal::sync_cluster();")
+        self.sites = Sites()
+
     @contextmanager
     def loop(self) -> Iterator[None]:
         """The body of a loop, which runs any number of times, is written inside."""
@@ -341,9 +348,8 @@ class Scope:
     def place(self, var: Var) -> Reference:
         """The allocation of a reference."""
         type = var.type
-        copies = 1
         if type.space in BUFFERS:
-            offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), copies)
+            offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var))
             return Shared(f"smem + {offset}" if offset else "smem", layout, type, var, var.hint or "buffer")
         if type.space is BARRIER:
             return self.place_barriers(var)
@@ -354,23 +360,24 @@ class Scope:
             return Global(number, name, type, not self.kernel.use(var).written, var)
         raise Refused(f"{type.space} allocated in a kernel is not compiled for Hopper", got=str(type))
 
-    def place_barriers(self, var: Var) -> Reference:
-        """The allocation of barriers."""
+    def place_barriers(self, var: Var, owners: tuple[int, ...] = ()) -> Reference:
+        """The allocation of barriers, which the block shares or each of several warpgroups has for itself."""
         type = var.type
         arrivals = type.attribute(Arrivals) or Arrivals()
         if type.attribute(Named) is not None:
             first = self.kernel.plan.named_barriers(var, self.location)
             return NamedBarriers(first, arrivals.count * WARPGROUP_THREADS, type)
         use = self.kernel.use(var)
-        offset = self.kernel.plan.barrier(var, use)
+        offset = self.kernel.plan.barrier(var, use, owners)
+        base = f"smem + {offset}"
+        if len(owners) > 1:
+            base = f"{base} + {self.group_in_role} * {BARRIER_BYTES * max(1, type.size)}"
         name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
-        self.prologue.append((name, f"u32 {name} = 0;"))
+        made = Barriers(base, type, use.unit, name, var)
+        self.prologue.append((name, f"u32 {name}[{made.words}] = {{}};" if made.words > 1 else f"u32 {name} = 0;"))
         clustered = is_clustered(type, use)
-        axes = [axis for axis, *others in arrivals.groups if not others]
-        if len(axes) < len(arrivals.groups):
-            raise Refused("arrivals at a barrier of the cluster count along one axis at a time", got=str(type))
         of_rows = ROWS in use.arrivals
-        return Barriers(f"smem + {offset}", type, use.unit, name, var, tuple(axes), clustered, of_rows)
+        return replace(made, cluster_axes=arrivals.groups, clustered=clustered, of_rows=of_rows)
 
     def place_semaphores(self, var: Var, copies: int = 1, copy: Index = 0) -> Reference:
         """Counters, zero at the start of the kernel: one of several copies, or the one that all blocks share."""
@@ -405,12 +412,12 @@ class Scope:
         """The allocation of a reference that is private to each thread of the role."""
         type, count = var.type, len(self.threads)
         if type.space in BUFFERS:
-            offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), count)
+            offset, layout = self.kernel.plan.buffer(var, self.kernel.use(var), self.threads)
             size = -(-layout.bytes // layout.alignment) * layout.alignment
             base = f"smem + {offset}" + (f" + {self.group_in_role} * {size}" if count > 1 else "")
             return Shared(base, layout, type, var, var.hint or "buffer")
-        if type.space is BARRIER and count > 1 and type.attribute(Named) is None:
-            raise Refused("barriers that each of several warpgroups has for itself are not compiled for Hopper yet")
+        if type.space is BARRIER:
+            return self.place_barriers(var, self.threads)
         return self.place_of_block(var, self.kernel.plan.warpgroups, self.group)
 
     def view(self, where: Shared | Global | RefType, stack: Sequence[Transform], indices: Sequence[Atom]) -> Part:

@@ -8,12 +8,15 @@ from typing import Any
 
 from palladio.hopper.emit.scalars import Scalar, rounded
 from palladio.hopper.emit.views import Part
-from palladio.hopper.layouts.integers import Index
+from palladio.hopper.layouts.integers import Index, bracketed
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import SharedLayout
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import RefType
+
+WORD = 32
+"""Bits of a word of phases."""
 
 EXCHANGE = "the exchange"
 """The identity of the exchange buffer, for the ordering of accesses."""
@@ -141,9 +144,10 @@ class Barriers:
     Fields:
         base: the address of the first one, as a C expression; each takes 8 bytes.
         unit: hardware arrivals of one arrival: 4, one for each warp of a thread, or 1, where only copies arrive.
-        phases: the C variable whose bit n is the phase parity of the next wait at barrier n.
+        phases: the C variable whose bit n is the phase parity of the next wait at barrier n; an array of several words
+            for more than 32 barriers.
         root: their identity, for the ordering of waits and arriving copies.
-        cluster_axes: the axes along which an arrival counts in other blocks too.
+        cluster_axes: the axes along which an arrival counts in other blocks too, each as a tuple of those that are one.
         clustered: True if threads of other blocks arrive.
         of_rows: True if row gathers arrive, which are ordinary writes by threads.
     """
@@ -153,9 +157,22 @@ class Barriers:
     unit: int
     phases: str
     root: Any
-    cluster_axes: tuple[str, ...] = ()
+    cluster_axes: tuple[tuple[str, ...], ...] = ()
     clustered: bool = False
     of_rows: bool = False
+
+    @property
+    def words(self) -> int:
+        """The 32-bit words of `phases`."""
+        return max(1, -(-self.type.size // WORD))
+
+    def phase(self, number: Index) -> tuple[str, Index]:
+        """The word of `phases` with the bit of a barrier, as a C expression, and the number of the bit."""
+        if self.words == 1:
+            return self.phases, number
+        if isinstance(number, int):
+            return f"{self.phases}[{number // WORD}]", number % WORD
+        return f"{self.phases}[{bracketed(number)} / {WORD}]", f"({bracketed(number)} % {WORD})"
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Layouts:
                 self.note(var)
             for inner in _inner(eqn):
                 self.visit(inner)
-            for one, other in _joined(eqn):
+            for one, other in joined(eqn):
                 self.join(one, other)
             constrain = _CONSTRAINTS.get(eqn.op.name)
             if constrain is not None:
@@ -208,7 +208,7 @@ def _inner(eqn: Eqn) -> Iterator[Program]:
                 yield item
 
 
-def _joined(eqn: Eqn) -> Iterator[tuple[Atom, Atom]]:
+def joined(eqn: Eqn) -> Iterator[tuple[Atom, Atom]]:
     """The pairs of values that an equation passes into its programs and out of them."""
     if eqn.op is cond:
         for branch in eqn.branches:

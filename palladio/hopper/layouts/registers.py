@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.hopper.layouts.integers import Index
+from palladio.hopper.layouts.integers import Index, bracketed
 
 THREADS = 128
 LANES = 32
@@ -199,7 +199,7 @@ def _term(number: str, weight: int, size: int, total: int, factor: int) -> str:
     """`number / weight % size * factor`, shortened."""
     if size == 1:
         return ""
-    text = number
+    text = bracketed(number)
     if weight > 1:
         text += f" / {weight}"
     if weight * size < total:

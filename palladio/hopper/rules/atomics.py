@@ -1,5 +1,5 @@
-"""Atomic operations, by the first of the threads that hold an element, which sends the old value to the others; and
-semaphores, which are counters in global memory."""
+"""Atomic operations, by the first of the threads that hold an element, which sends the old value to the others; stores
+into other blocks of the cluster; and semaphores, which are counters in global memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Semaphores, 
 from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import registers_of_each
 from palladio.hopper.layouts.shared import swizzled_text
-from palladio.hopper.rules.memory import Access, access
+from palladio.hopper.rules.barriers import address, arrive_at, slot
+from palladio.hopper.rules.memory import Access, access, layout_for, store
+from palladio.hopper.rules.reduce import COMBINE
 from palladio.ir.core import Atom, Eqn, Var
 from palladio.lower.refused import Refused
+from palladio.ops.references.memory import JOINED_BY
 from palladio.types import dtypes
+from palladio.types.dtypes import DType
 from palladio.types.transforms import Transform
 
 KINDS = {
@@ -31,28 +35,36 @@ KINDS = {
 """The primitives that combine a value with the one in memory, by name."""
 
 
-def _require(found: Access, name: str) -> str:
+def _require(found: Access, name: str, least: int = 16) -> str:
     """The C++ type of the element.
 
     Raises:
-        Refused: the dtype does not have 32 or 64 bits.
+        Refused: the dtype has fewer than `least` bits, or than 32 in another block of the cluster.
     """
-    dtype = found.dtype
-    if dtype.itemsize < 4 or narrow(dtype) or dtypes.is_bool(dtype):
-        raise Refused(f"{name} of elements of fewer than 32 bits is not compiled for Hopper yet", got=str(dtype))
-    return memory_type(dtype)
+    least = 32 if found.part.peer else least
+    if found.dtype.itemsize * 8 < least:
+        rule = f"{name} of elements of fewer than {least} bits is not compiled for Hopper"
+        raise Refused(rule, got=dtypes.short_name(found.dtype))
+    return memory_type(found.dtype)
 
 
-def _call(found: Access, address: str, shared: str, plain: str, arguments: str) -> str:
+def _call(found: Access, address: str, name: str, template: str, arguments: str) -> str:
     """The call of a primitive on an element, as a C expression."""
     where = found.where
-    if isinstance(where, Shared):
-        return f"pal::{shared}({swizzled_text(address, where.layout.swizzle)}, {arguments})"
-    return f"pal::{plain}({address}, {arguments})"
+    if not isinstance(where, Shared):
+        return f"pal::{name}{template}({address}, {arguments})"
+    place = swizzled_text(address, where.layout.swizzle)
+    if found.part.peer:
+        return f"pal::{name}_cluster{template}({place}, {found.scope.rank(found.part.peer)}, {arguments})"
+    return f"pal::{name}_shared{template}({place}, {arguments})"
 
 
-def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Sequence[Entry]:
-    """Apply an atomic to every selected element; `express` gives the C expression of the old value."""
+Express = Callable[..., list[str]]
+"""`(access, C++ type, address, *values, register) -> statements` that set the register to the old value."""
+
+
+def _each(scope: Scope, eqn: Eqn, count: int, express: Express) -> Sequence[Entry]:
+    """Apply an atomic to every selected element."""
     root, *rest = eqn.inputs
     values, indices = rest[:count], rest[count:]
     (out,) = eqn.outputs
@@ -75,7 +87,8 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Callable[..., str]) -> Se
                 address = "at"
             else:
                 address = found.address(index)
-            scope.w.line(f"{old.name}[r] = {express(found, kind, address, *texts)};")
+            for line in express(found, kind, address, *texts, f"{old.name}[r]"):
+                scope.w.line(line)
     scope.sites.written.add(found.where.root)
     return [_broadcast_old(scope, old, out)] if out in scope.used else [old]
 
@@ -90,24 +103,114 @@ def _broadcast_old(scope: Scope, old: Registers, out: Var) -> Entry:
 
 
 def _atomic(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    combiner = KINDS[eqn.kind]
+    """The hardware combines elements of 32 and 64 bits; of 16 bits, it only exchanges them."""
 
-    def express(found: Access, kind: str, address: str, value: str) -> str:
-        template = f"<pal::{combiner}, {kind}>"
-        return _call(found, address, f"atomic_shared{template}", f"atomic{template}", f"({kind})({value})")
+    def joined(dtype: DType, seen: str, value: str) -> str:
+        return value if eqn.kind == "exchange" else COMBINE[JOINED_BY[eqn.kind]](dtype, seen, f"({value})")
+
+    def express(found: Access, kind: str, address: str, value: str, old: str) -> list[str]:
+        if found.dtype.itemsize == 2:
+            return _compared(found, address, old, lambda seen: joined(found.dtype, seen, value))
+        return [f"{old} = {combined(found, eqn.kind, address, value)};"]
 
     return _each(scope, eqn, 1, express)
 
 
-def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    if dtypes.is_float(eqn.outputs[0].type.dtype):
-        raise Refused("atomic_cas of floats is not compiled for Hopper, whose atomics compare bits")
+def combined(found: Access, kind: str, address: str, value: str) -> str:
+    """An element of 32 or 64 bits combined with a value: the old one, as a C expression."""
+    type = memory_type(found.dtype)
+    return _call(found, address, "atomic", f"<pal::{KINDS[kind]}, {type}>", f"({type})({value})")
 
-    def express(found: Access, kind: str, address: str, expected: str, value: str) -> str:
+
+def _compared(
+    found: Access, address: str, old: str, new: Callable[[str], str], holds: Callable[[str], str] | None = None
+) -> list[str]:
+    """The statements that replace an element by compare-and-swap of its bits, as often as others replace it meanwhile.
+
+    Args:
+        new: the new element, from the old one; both are C expressions.
+        holds: the condition on the old element, without which it stays.
+    """
+    where, dtype = found.where, found.dtype
+    word = f"u{8 * dtype.itemsize}"
+    if isinstance(where, Shared):
+        place, load = address, f"load_shared<{word}>({swizzled_text(address, where.layout.swizzle)})"
+    else:
+        place = f"({word}*)({address})"
+        load = f"load_global({place})"
+    seen = _decoded("expected", dtype)
+    return [
+        f"{word} seen = pal::{load}, expected;",
+        "do {",
+        "  expected = seen;",
+        *([f"  if (!({holds(seen)})) break;"] if holds is not None else []),
+        f"  seen = {_call(found, place, 'atomic_compare', f'<{word}>', f'expected, {_encoded(new(seen), dtype)}')};",
+        "} while (seen != expected);",
+        f"{old} = {_decoded('seen', dtype)};",
+    ]
+
+
+def _decoded(bits: str, dtype: DType) -> str:
+    """An element from its bits, as a C expression."""
+    if name := narrow(dtype):
+        return f"pal::float_{name}({bits})"
+    if dtypes.is_float(dtype):
+        return f"pal::{'double' if dtype == dtypes.FLOAT64 else 'float'}_of({bits})"
+    return f"({memory_type(dtype)}){bits}"
+
+
+def _encoded(text: str, dtype: DType) -> str:
+    """The bits of an element, as a C expression."""
+    if name := narrow(dtype):
+        return f"pal::bits_{name}({text})"
+    return f"pal::bits_of({text})" if dtypes.is_float(dtype) else f"(u{8 * dtype.itemsize})({text})"
+
+
+def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
+    """Floats are compared as numbers, the hardware compares bits."""
+
+    def express(found: Access, kind: str, address: str, expected: str, value: str, old: str) -> list[str]:
+        if found.part.peer:
+            raise Refused("atomic_cas in another block of the cluster is not compiled for Hopper")
+        if dtypes.is_float(found.dtype):
+            return _compared(found, address, old, lambda seen: value, lambda seen: f"{seen} == {expected}")
         arguments = f"({kind})({expected}), ({kind})({value})"
-        return _call(found, address, f"atomic_compare_shared<{kind}>", f"atomic_compare<{kind}>", arguments)
+        return [f"{old} = {_call(found, address, 'atomic_compare', f'<{kind}>', arguments)};"]
 
     return _each(scope, eqn, 2, express)
+
+
+# Stores into the shared memory of a block of the cluster.
+
+
+def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:
+    """Every thread stores its elements, or combines them; then each warp arrives at the barrier of the target block."""
+    target, barrier, value, *indices = eqn.inputs
+    stack, barrier_stack = eqn.transforms
+    found = access(scope, target, stack, indices)
+    scope.before_write(found.where.root)
+    if eqn.reduction is None:
+        store(scope, found, value, None)
+    else:
+        _combine_each(scope, found, value, eqn.reduction)
+    scope.sites.written.add(found.where.root)
+    barriers, number = slot(scope, barrier, barrier_stack, indices, remote=True)
+    peer = scope.view(barriers.type, barrier_stack, indices).peer or found.part.peer
+    scope.w.line("pal::sync_warp();")
+    arrive_at(scope, barriers, address(barriers, number), scope.rank(peer))
+
+
+def _combine_each(scope: Scope, found: Access, value: Atom, kind: str) -> None:
+    """Combine elements of a buffer with those of a value, each by one of the threads that hold it."""
+    _require(found, "a combining async_store_smem", 32)
+    layout = layout_for(scope, value) if value.type.shape else registers_of_each(())
+    index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
+    tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread")]
+    text = scope.element(scope.array(value, layout), "r", layout)
+    with scope.w.block(f"PAL_UNROLL for (int r = 0; r < {max(1, layout.count)}; ++r)"):
+        scope.w.line(f"const u32 at = {found.address(index)};")
+        test = " && ".join(each for each in tests if each)
+        scope.w.line(f"{f'if ({test}) ' if test else ''}{combined(found, kind, 'at', text)};")
 
 
 # Semaphores: one thread of the warpgroup signals and waits.
@@ -164,6 +267,7 @@ def _count(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
 RULES: dict[str, Rule] = {
     "atomic": _atomic,
     "atomic_cas": _compare,
+    "async_store_smem": _store_in_cluster,
     "semaphore_signal": _signal,
     "semaphore_wait": _await,
     "semaphore_read": _count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Rule, Scope
@@ -36,13 +36,14 @@ def address(barriers: Barriers, number: Index) -> Index:
 
 
 def _phase(barriers: Barriers, number: Index) -> str:
-    if number == 0:
-        return f"{barriers.phases} & 1"
-    return f"{barriers.phases} >> {bracketed(number)} & 1"
+    word, bit = barriers.phase(number)
+    return f"{word} & 1" if bit == 0 else f"{word} >> {bracketed(bit)} & 1"
 
 
-def _bit(number: Index) -> str:
-    return hex(1 << number) if isinstance(number, int) else f"1u << {bracketed(number)}"
+def _next_phase(barriers: Barriers, number: Index) -> str:
+    """The statement that exchanges the parity of the next wait."""
+    word, bit = barriers.phase(number)
+    return f"{word} ^= {hex(1 << bit) if isinstance(bit, int) else f'1u << {bracketed(bit)}'};"
 
 
 def _wait(scope: Scope, eqn: Eqn) -> None:
@@ -51,7 +52,7 @@ def _wait(scope: Scope, eqn: Eqn) -> None:
     scope.note_wait(barriers.root)
     wait = "wait_cluster" if barriers.clustered else "wait"
     scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
-    scope.w.line(f"{barriers.phases} ^= {_bit(number)};")
+    scope.w.line(_next_phase(barriers, number))
     if barriers.of_rows:
         scope.w.line("pal::fence_async();")
     scope.sites.read.add(barriers.root)
@@ -66,7 +67,7 @@ def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     seen = f"pal::{test}({address(barriers, number)}, {_phase(barriers, number)})"
     come = scope.w.fresh("come")
     scope.w.line(f"const bool {come} = {scope.agreed(seen)};")
-    scope.w.line(f"if ({come}) {barriers.phases} ^= {_bit(number)};")
+    scope.w.line(f"if ({come}) {_next_phase(barriers, number)}")
     if barriers.of_rows:
         scope.w.line("pal::fence_async();")
     return [Scalar(come, dtypes.BOOL, 1, come)]
@@ -84,11 +85,10 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
     w = scope.w
     w.line("pal::sync_warp();")
     if barriers.cluster_axes:
-        ranks = reached(scope, barriers.cluster_axes)
-        # A single warp arrives in place of all four.
-        lanes = ranks[0] * (WARPS if scope.one_warp else 1)
+        count, rank = reached(scope, barriers.cluster_axes)
+        lanes = count * (WARPS if scope.one_warp else 1)  # a single warp arrives in place of all four
         test = " && ".join([f"lane < {lanes}", *tests])
-        w.line(f"if ({test}) pal::arrive_cluster({where}, {ranks[1]});")
+        w.line(f"if ({test}) pal::arrive_cluster({where}, {rank});")
         return
     peer = scope.view(barriers.type, eqn.transforms, indices).peer
     if peer:
@@ -106,26 +106,38 @@ def arrive_at(scope: Scope, barriers: Barriers, where: Index, rank: Index, tests
     scope.w.line(f"if ({test}) pal::arrive_cluster({where}, {rank});")
 
 
-def reached(scope: Scope, axes: Sequence[str]) -> tuple[int, str]:
+def reached(scope: Scope, groups: Sequence[Sequence[str]]) -> tuple[int, str]:
     """The number of blocks that an arrival signals, and the rank of the block that a lane signals.
 
-    They are the thread's own block and each block that differs from it along exactly one of the axes.
+    They are the thread's own block and each block that differs from it along exactly one of the groups of axes.
     """
     sizes = scope.kernel.axis("cluster")
-    names = list(sizes)
-    if names == list(axes) and len(names) == 1:
-        return sizes[names[0]], f"lane % {sizes[names[0]]}"
-    weights = {name: math.prod(list(sizes.values())[n + 1 :]) for n, name in enumerate(names)}
-    count = 1 + sum(sizes[name] - 1 for name in axes)
-    number, rank = f"lane % {count}", "pal::cluster_rank()"
-    text, before = "", 0
-    for axis in axes:
-        weight, size = weights[axis], sizes[axis]
-        own = f"({rank} / {weight} % {size})"
-        moved = f"{rank} + (({own} + {number} - {before}) % {size} - {own}) * {weight}"
-        before += size - 1
-        text += f"{number} <= {before} ? {moved} : " if axis != axes[-1] else moved
+    names, blocks = list(sizes), math.prod(sizes.values())
+    if len(groups) == 1 and set(groups[0]) == set(names):
+        return blocks, f"lane % {blocks}"
+    extents = [math.prod(sizes[name] for name in group) for group in groups]
+    count = 1 + sum(extent - 1 for extent in extents)
+    number, text, before = f"lane % {count}", "", 0
+    for n, (group, extent) in enumerate(zip(groups, extents, strict=True)):
+        moved = _moved(sizes, [name for name in names if name in group], f"{number} - {before}")
+        before += extent - 1
+        text += f"{number} <= {before} ? {moved} : " if n < len(groups) - 1 else moved
     return count, f"({text})"
+
+
+def _moved(sizes: Mapping[str, int], group: Sequence[str], steps: str) -> str:
+    """The rank of the block that is some steps further along a group of axes, from the last block to the first."""
+    names, rank = list(sizes), "pal::cluster_rank()"
+    weights = {name: math.prod(list(sizes.values())[n + 1 :]) for n, name in enumerate(names)}
+    own = {name: f"({rank} / {weights[name]} % {sizes[name]})" for name in group}
+    if len(group) == 1:
+        (axis,) = group
+        return f"{rank} + (({own[axis]} + {steps}) % {sizes[axis]} - {own[axis]}) * {weights[axis]}"
+    places = {name: math.prod(sizes[each] for each in group[n + 1 :]) for n, name in enumerate(group)}
+    index = added(*(times(own[name], places[name]) for name in group))
+    place = f"(({index} + {steps}) % {math.prod(sizes[name] for name in group)})"
+    terms = (f"({place} / {places[name]} % {sizes[name]} - {own[name]}) * {weights[name]}" for name in group)
+    return " + ".join([rank, *terms])
 
 
 def _named(scope: Scope, root: Atom, stack: Sequence[Transform], indices: Sequence[Atom]) -> tuple[Index, int]:

@@ -6,11 +6,12 @@ The indices of an element are mapped back through the views one by one, as C exp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from palladio.hopper.emit import exchange
+from palladio.hopper.emit.scalars import register_type
 from palladio.hopper.emit.scope import Scope
-from palladio.hopper.emit.views import CAST_VALUES, STARTS, Along, Start, limits
+from palladio.hopper.emit.views import CAST_VALUES, STARTS, Along, Part, Start, limits
 from palladio.hopper.layouts.integers import Index, added, bracketed, times
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.rules.shape import held
@@ -93,6 +94,26 @@ def chain(
     )
 
 
+def in_window(part: Chain, window: Part, sizes: Sequence[tuple[int, Index]]) -> Chain:
+    """The part of an array, from a part of one of its blocks.
+
+    Args:
+        sizes: axes of the block that may end early, each with the number of its elements.
+    """
+
+    def tests(index: Sequence[Index]) -> list[str]:
+        place = part.back(index)
+        left = [f"(u32)({place[axis]}) < {extent}" for axis, extent in sizes]
+        outer = enumerate(zip(window.place(place), window.shape, strict=True))
+        return [
+            *part.tests(index),
+            *left,
+            *(f"(u32)({at}) < {extent}" for axis, (at, extent) in outer if not window.within(axis)),
+        ]
+
+    return replace(part, shape=window.shape, back=lambda index: window.place(part.back(index)), tests=tests)
+
+
 def _step(
     scope: Scope,
     view: View,
@@ -143,12 +164,15 @@ def _unflattened(flat: str, shape: Shape) -> list[Index]:
 
 
 def in_layout(scope: Scope, layout: Layout | None) -> Gather:
-    """Gathers in the layout of their result: an index is in the register of its element."""
+    """Gathers in the layout of their result, where an index is in the register of its element; None for a number."""
 
     def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:
-        if layout is None:
-            raise Refused("an array of indices into a reference is not compiled for Hopper here")
         x, own = held(scope, atom)
+        if layout is None:
+            base, name = exchange.put(scope, x, own), scope.w.fresh("place")
+            flat = added(*map(times, own_place(selected(()), axes, own.shape), row_major(own.shape)))
+            scope.w.line(f"const {register_type(x.dtype)} {name} = {exchange.get(scope, base, flat, x.dtype)};")
+            return name
 
         def origin(index: Sequence[Index]) -> list[Index]:
             return own_place(selected(index), axes, own.shape)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from palladio.hopper.emit.scalars import Scalar, register_type
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Accumulator, Barriers, Entry, Registers, Semaphores, Sites
+from palladio.hopper.emit.values import (
+    Accumulator,
+    Barriers,
+    Computed,
+    Entry,
+    Registers,
+    Semaphores,
+    Sites,
+    Splat,
+)
+from palladio.hopper.layouts.registers import splat
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.lower.refused import Refused
 from palladio.ops.threads.wgmma import wgmma
@@ -46,10 +58,9 @@ def _assign_all(scope: Scope, targets: Sequence[Entry], atoms: Sequence[Atom]) -
     """Assign to C variables in parallel: all new values are computed from the old ones."""
     entries = [scope.entry(atom) for atom in atoms]
     moving = [n for n, (target, entry) in enumerate(zip(targets, entries, strict=True)) if target is not entry]
-    kept = {id(target) for target in targets}
-    for n in moving:
-        if id(entries[n]) in kept:  # another variable's old value
-            entries[n] = _kept(scope, entries[n])
+    for place, n in enumerate(moving):
+        if _mentions(entries[n], [targets[earlier] for earlier in moving[:place]]):
+            entries[n] = _kept(scope, entries[n], targets[n])
     for n in moving:
         target, entry = targets[n], entries[n]
         if isinstance(target, Scalar) and isinstance(entry, Scalar):
@@ -60,15 +71,30 @@ def _assign_all(scope: Scope, targets: Sequence[Entry], atoms: Sequence[Atom]) -
             _assign(scope, target, stand_in)
 
 
-def _kept(scope: Scope, entry: Entry) -> Entry:
-    if isinstance(entry, Scalar):
+def _mentions(entry: Entry, variables: Sequence[Entry]) -> bool:
+    """True if the C expressions of a value read one of these variables."""
+    names = [re.escape(_name(each)) for each in variables]
+    text = entry.at(splat(entry.shape), "r", "thread") if isinstance(entry, Computed) else _name(entry)
+    return bool(names) and re.search(rf"\b(?:{'|'.join(names)})\b", text) is not None
+
+
+def _name(entry: Entry) -> str:
+    """The C expression of a number, or the name of an array."""
+    return entry.text if isinstance(entry, (Scalar, Splat)) else entry.name  # type: ignore[union-attr]
+
+
+def _kept(scope: Scope, entry: Entry, target: Entry) -> Entry:
+    """A value that later assignments do not change, for a variable."""
+    if isinstance(entry, (Scalar, Splat)):
         name = scope.w.fresh("before")
         scope.w.line(f"const {register_type(entry.dtype)} {name} = {entry.text};")
-        return Scalar(name, entry.dtype)
+        return Scalar(name, entry.dtype) if isinstance(entry, Scalar) else replace(entry, text=name)
     if isinstance(entry, Registers):
         copy = scope.declare("before", entry.layout, entry.dtype)
         return scope.fill(copy, entry.at)
-    return entry
+    layout = target.layout  # type: ignore[union-attr]
+    copy = scope.declare("before", layout, target.dtype)  # type: ignore[union-attr]
+    return scope.fill(copy, lambda r: scope.element(entry, r, layout))  # type: ignore[arg-type]
 
 
 def _unordered(scope: Scope, *programs: Program) -> None:
@@ -242,8 +268,8 @@ def _accumulator(scope: Scope, var: Var, replaced: bool = False) -> Accumulator:
 def _begin_again(scope: Scope, allocations: Sequence[Var], first: str | None, shared: bool) -> None:
     """Give a scope in a loop the semaphores and barriers of a first entry: the launch prepares them only once.
 
-    Peers may complete phases of a cluster's barriers at any time: `emit/phases.py` has refused those whose waiting
-    threads may not have observed all.
+    Peers may complete phases of a cluster's barriers at any time. So its blocks meet first; where they cannot, threads
+    have observed all phases (`emit/phases.py`).
 
     Args:
         first: true in the thread that zeroes semaphores, a C expression; None if another role does it.
@@ -252,8 +278,13 @@ def _begin_again(scope: Scope, allocations: Sequence[Var], first: str | None, sh
     """
     found = [scope.env[var] for var in allocations] if scope.loops else []
     semaphores = [each for each in found if isinstance(each, Semaphores)]
-    barriers = [each for each in found if isinstance(each, Barriers) and not each.clustered]
-    if barriers and not shared:
+    met = any(isinstance(each, Barriers) and each.root in scope.kernel.met for each in found)
+    barriers = [
+        each for each in found if isinstance(each, Barriers) and (not each.clustered or each.root in scope.kernel.met)
+    ]
+    if met:
+        scope.meet_cluster()
+    elif barriers and not shared:
         scope.sync()  # all warps have arrived in the entry before, also where none has waited
     for each in semaphores if first is not None else ():
         count = max(1, each.type.size)
@@ -261,10 +292,14 @@ def _begin_again(scope: Scope, allocations: Sequence[Var], first: str | None, sh
         scope.w.line(f"if ({first}){loop} pal::store_global<int>({each.name}{' + element' if loop else ''}, 0);")
     for each in barriers:
         count = max(1, each.type.size)
-        scope.w.line(f"{each.phases} = 0;")
+        for n in range(each.words):
+            scope.w.line(f"{each.phase(32 * n)[0]} = 0;")
         head = f"PAL_UNROLL for (int element = 0; element < {count}; ++element)"
-        scope.w.line(f"{head} {each.phases} |= (u32)pal::test({each.base} + 8 * element, 0) << element;")
-    if shared and (semaphores or barriers):
+        word, bit = each.phase("element")
+        scope.w.line(f"{head} {word} |= (u32)pal::test({each.base} + 8 * element, 0) << {bit};")
+    if met:
+        scope.meet_cluster()
+    elif shared and (semaphores or barriers):
         scope.meet()
     elif barriers:
         scope.sync()

@@ -25,7 +25,6 @@ from palladio.hopper.layouts.integers import closes_last
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.rules.shape import in_other_pieces
 from palladio.ir.core import Eqn
-from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -116,6 +115,11 @@ def _sign(dtype: DType, x: str) -> str:
     return f"({x} > 0)" if dtypes.is_unsigned(dtype) else f"({x} > 0) - ({x} < 0)"
 
 
+def _product(dtype: DType, x: str, y: str) -> str:
+    """A product; C++ promotes integers of 16 bits to `int`, in which products of unsigned ones may overflow."""
+    return f"(u32){x} * {y}" if dtypes.is_unsigned(dtype) and dtype.itemsize == 2 else f"{x} * {y}"
+
+
 def _absolute(dtype: DType, x: str) -> str:
     if dtypes.is_float(dtype):
         return _function("fabs")(dtype, x)
@@ -128,13 +132,15 @@ def _power(dtype: DType, x: str, y: int) -> str:
         return _one(dtype) if dtypes.is_float(dtype) else "1"
     if abs(y) > 8 and dtypes.is_float(dtype):
         return _function("pow")(dtype, x, f"{float(y)}{'' if _wide(dtype) else 'f'}")
-    product = " * ".join([x] * abs(y))
+    small = dtypes.is_integer(dtype) and dtype.itemsize < INT_BYTES  # their products may overflow `int`
+    product = " * ".join([f"(u32){x}" if small else x] * abs(y))
     return f"{_one(dtype)} / ({product})" if y < 0 else product
 
 
-def _float_power(dtype: DType, x: str, y: str) -> str:
+def _general_power(dtype: DType, x: str, y: str) -> str:
     if not dtypes.is_float(dtype):
-        raise Refused("pow of integers is not compiled for Hopper yet")
+        kind = register_type(dtype)
+        return f"pal::power<{kind}>({x}, {y})"
     return _function("pow")(dtype, x, y)
 
 
@@ -222,7 +228,7 @@ def _not(dtype: DType, x: str) -> str:
 EXPRESSIONS: dict[str, Expression] = {
     "add": _infix("+"),
     "sub": _infix("-"),
-    "mul": _infix("*"),
+    "mul": _product,
     "div": _divide,
     "rem": _remainder,
     "max": maximum,
@@ -231,7 +237,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "neg": lambda dtype, x: f"-({x})",
     "abs": _absolute,
     "sign": _sign,
-    "pow": _float_power,
+    "pow": _general_power,
     "integer_pow": _power,
     "rsqrt": lambda dtype, x: f"{_one(dtype)} / {_function('sqrt')(dtype, x)}",
     "logistic": _logistic,
@@ -339,7 +345,9 @@ def _computed(
             each.at(layout, register, thread) if isinstance(each, Computed) else each.text  # type: ignore[union-attr]
             for each in arrays
         ]
-        return f"({rounded(express(*map(_bracketed, texts)), dtype)})"
+        text = rounded(express(*map(_bracketed, texts)), dtype)
+        small = dtypes.is_integer(dtype) and dtype.itemsize < INT_BYTES
+        return f"(({register_type(dtype)})({text}))" if small else f"({text})"
 
     return Computed(at, shape, dtype)
 

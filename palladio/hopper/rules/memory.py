@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,7 @@ from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import Layout
 from palladio.hopper.layouts.shared import swizzled_text
-from palladio.hopper.rules.barriers import address, arrive_at, slot
-from palladio.hopper.rules.chains import Chain, Gather, Place, chain, in_layout, own_place
+from palladio.hopper.rules.chains import Chain, Gather, Place, chain, in_layout, in_window, own_place
 from palladio.hopper.rules.reduce import COMBINE
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn, Var
@@ -151,10 +151,10 @@ def access(
         inside = tuple(limit for view in found for limit in scope.limits(view, indices))
         if isinstance(where, Global):
             inside += scope.sizes_left(where, found, indices)
-    elif array != where.type.array or own.listed or getattr(where, "sizes", ()):
-        raise Refused("part of a block after several transforms is not compiled for Hopper yet")
     else:
         part = chain(scope, array, stack, found, indices, gather or in_layout(scope, layout))
+        if isinstance(where, Global) and where.window is not None:
+            part = in_window(part, where.window, where.sizes)
     return Access(scope, where, part, inside)
 
 
@@ -173,7 +173,8 @@ def _load(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     return [value]
 
 
-def _load_number(scope: Scope, found: Access, out: Var) -> Scalar:
+def _load_number(scope: Scope, found: Access, out: Var, masked: tuple[str, str] | None = None) -> Scalar:
+    """A loaded number; `masked` are a condition and the value otherwise, as C expressions."""
     address, inside = found.address(()), found.inside(())
     if found.needs_name:
         name = scope.w.fresh("byte")
@@ -183,6 +184,8 @@ def _load_number(scope: Scope, found: Access, out: Var) -> Scalar:
         text = found.load(address)
     if inside is not None:
         text = f"{inside} ? {text} : {outside(out.type.dtype)}"
+    if masked is not None:
+        text = f"{masked[0]} ? ({text}) : {masked[1]}"
     scope.w.flush()
     return scope.number(out, text)
 
@@ -439,11 +442,12 @@ def _by_matrix(scope: Scope, found: Access, x: Array, layout: Layout) -> bool:
 def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     root, mask, other, *indices = eqn.inputs
     (out,) = eqn.outputs
-    if not out.type.shape:
-        raise Refused("a masked load of one number is not compiled for Hopper yet")
-    layout = scope.layout(out)
+    layout = scope.layout(out) if out.type.shape else None
     found = access(scope, root, eqn.transforms, indices, layout)
     scope.before_read(found.where.root)
+    scope.sites.read.add(found.where.root)
+    if layout is None:
+        return [_load_number(scope, found, out, (scope.text(mask), scope.text(other)))]
     holds, instead = scope.array(mask, layout), scope.array(other, layout)
     target = scope.declare(out.hint or "loaded", layout, out.type.dtype)
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
@@ -455,7 +459,6 @@ def _load_masked(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     if found.needs_name:
         assigned = f"{{ const u32 at = {found.address(index)}; {assigned} }}"
     scope.w.line(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r) {assigned}")
-    scope.sites.read.add(found.where.root)
     return [target]
 
 
@@ -490,8 +493,17 @@ def _accumulate(scope: Scope, eqn: Eqn) -> None:
 
 
 def _swap(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """Each thread loads the old elements and stores its own."""
-    return [_exchanged(scope, eqn, lambda old, new: new)]
+    """Each thread loads the old elements and stores its own; if indices may repeat, one thread stores all of them."""
+    if not any(atom.type.shape for atom in eqn.indices):
+        return [_exchanged(scope, eqn, lambda old, new: new)]
+    (out,) = eqn.outputs
+    layout = scope.layout(out)
+    found = access(scope, eqn.ref, eqn.transforms, eqn.indices, layout)
+    scope.before_write(found.where.root)
+    old = load_array(scope, found, layout, "old")
+    scope.sites.read.add(found.where.root)
+    _one_by_one(scope, eqn, lambda old, new: new)
+    return [old]
 
 
 def _exchanged(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> Entry:
@@ -534,43 +546,26 @@ def _one_by_one(scope: Scope, eqn: Eqn, combine: Callable[[str, str], str]) -> N
     def gather(atom: Atom, axes: Sequence[int], selected: Place) -> str:
         return f"({element(atom, own_place(selected(index), axes, atom.type.shape))})"
 
-    where = scope.entry(root)
-    array = where.type.array  # type: ignore[union-attr]
+    array = root.type.array  # type: ignore[union-attr]
     shape = views(array, eqn.transforms, [atom.type.shape for atom in indices])[-1].sizes
     index = [f"(e / {step} % {extent})" for step, extent in zip(row_major(shape), shape, strict=True)]
     found = access(scope, root, eqn.transforms, indices, gather=gather)
     scope.before_write(found.where.root)
+    inside = found.inside(index)
     with scope.w.block(f"if (thread == 0) for (int e = 0; e < {math.prod(shape)}; ++e)"):
         new = element(value, index) if value.type.shape else scope.text(value)
-        name = scope.w.fresh("place_of_e")
-        kind = "const u32" if isinstance(found.where, Shared) else "auto* const"
-        scope.w.line(f"{kind} {name} = {found.address(index)};")
-        address = swizzled_text(name, found.where.layout.swizzle) if isinstance(found.where, Shared) else name
-        text = combine(found.load(address), new)
-        test = f"if ({inside}) " if (inside := found.inside(index)) else ""
-        scope.w.line(f"{test}{found.store(address, rounded(text, found.dtype))}")
+        with scope.w.block(f"if ({inside})") if inside else nullcontext():
+            name = scope.w.fresh("place_of_e")
+            kind = "const u32" if isinstance(found.where, Shared) else "auto* const"
+            scope.w.line(f"{kind} {name} = {found.address(index)};")
+            address = swizzled_text(name, found.where.layout.swizzle) if isinstance(found.where, Shared) else name
+            text = combine(found.load(address), new)
+            scope.w.line(found.store(address, rounded(text, found.dtype)))
     scope.sites.written.add(found.where.root)
     scope.sites.read.add(EXCHANGE)
 
 
-def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:
-    """Every thread stores its elements; then each warp arrives at the barrier of the target block."""
-    target, barrier, value, *indices = eqn.inputs
-    stack, barrier_stack = eqn.transforms
-    if eqn.reduction is not None:
-        raise Refused("a store into another block that combines is not compiled for Hopper yet")
-    found = access(scope, target, stack, indices)
-    scope.before_write(found.where.root)
-    store(scope, found, value, None)
-    scope.sites.written.add(found.where.root)
-    barriers, number = slot(scope, barrier, barrier_stack, indices, remote=True)
-    peer = scope.view(barriers.type, barrier_stack, indices).peer or found.part.peer
-    scope.w.line("pal::sync_warp();")
-    arrive_at(scope, barriers, address(barriers, number), scope.rank(peer))
-
-
 RULES: dict[str, Rule] = {
-    "async_store_smem": _store_in_cluster,
     "accumulate": _accumulate,
     "swap": _swap,
     "load": _load,

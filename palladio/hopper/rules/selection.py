@@ -12,7 +12,8 @@ from palladio.hopper.emit.values import EXCHANGE, Entry
 from palladio.hopper.emit.views import Part, is_box, whole
 from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.registers import Layout
-from palladio.hopper.rules.chains import Chain, Place, chain, in_layout, own_place
+from palladio.hopper.rules.chains import Chain, Place, Tests, chain, in_layout, own_place
+from palladio.hopper.rules.memory import outside
 from palladio.hopper.rules.reduce import COMBINE
 from palladio.hopper.rules.shape import held
 from palladio.ir.core import Atom, Eqn
@@ -20,17 +21,7 @@ from palladio.lower.refused import Refused
 from palladio.lower.views import views
 from palladio.ops.references.memory import JOINED_BY
 from palladio.types.types import ArrayType
-from palladio.types.views import row_major
-
-
-def _inside(part: Part | Chain, place: Sequence[Index]) -> str | None:
-    """True if an element of the selection is inside the array, as a C expression; None if all are."""
-    if isinstance(part, Chain):
-        return " && ".join(part.tests(place)) or None
-    if part.inside():
-        return None
-    place = part.place(place)
-    return " && ".join(f"(u32)({at}) < {extent}" for at, extent in zip(place, part.shape, strict=True))
+from palladio.types.views import View, row_major
 
 
 def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -43,16 +34,29 @@ def _extract(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     found = views(type, stack, [atom.type.shape for atom in indices])
     if is_box(type, found):
         part: Part | Chain = scope.through(whole(layout.shape), x.dtype, stack, indices)
+        tests: Tests = _tests(scope, found, indices)
     else:
         part = chain(scope, type, stack, found, indices, in_layout(scope, target))
+        tests = part.tests
     if isinstance(part, Chain) and part.dtype != x.dtype:
         raise Refused("an array seen as another dtype is not compiled for Hopper yet")
+
+    def inside(index: Sequence[Index]) -> str | None:
+        return " && ".join(dict.fromkeys(tests(index))) or None
+
     if target is None:
         base = exchange.put(scope, x, layout)
         strides = row_major(layout.shape)
-        return [scope.number(out, exchange.get(scope, base, added(*map(times, part.place(()), strides)), x.dtype))]
-    hint = out.hint or "part"
-    return [exchange.moved(scope, x, layout, target, part.place, hint, lambda index: _inside(part, index))]
+        text = exchange.get(scope, base, added(*map(times, part.place(()), strides)), x.dtype)
+        test = inside(())
+        return [scope.number(out, f"{test} ? {text} : {outside(x.dtype)}" if test else text)]
+    return [exchange.moved(scope, x, layout, target, part.place, out.hint or "part", inside)]
+
+
+def _tests(scope: Scope, found: Sequence[View], indices: Sequence[Atom]) -> Tests:
+    """The guards of a box that may fail, of the array and of parts on the way."""
+    open_limits = [limit for view in found for limit in scope.limits(view, indices)]
+    return lambda index: [limit.test(index) for limit in open_limits]
 
 
 def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
@@ -61,11 +65,14 @@ def _insert(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     target = scope.layout(out)
     stack = eqn.transforms
     type = ArrayType(target.shape, out.type.dtype)
-    if eqn.kind != "set" or not is_box(type, views(type, stack, [atom.type.shape for atom in indices])):
+    found = views(type, stack, [atom.type.shape for atom in indices])
+    part = scope.through(whole(target.shape), out.type.dtype, stack, indices) if is_box(type, found) else None
+    if eqn.kind != "set" or part is None or _is_cut(part):
         return _one_by_one(scope, eqn, target)
     before = scope.array(array, target)
     index = [f"({target.coordinate(n, 'r', 'thread')})" for n in range(len(target.shape))]
-    own, tests = _origin(scope.through(whole(target.shape), out.type.dtype, stack, indices), index)
+    own, tests = _origin(part, index)
+    tests += _tests(scope, found, indices)(own)
     if value.type.shape:  # type: ignore[union-attr]
         x, layout = held(scope, value)
         base = exchange.put(scope, x, layout)
@@ -102,7 +109,7 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
     index = [f"(e / {step} % {extent})" for step, extent in zip(row_major(shape), shape, strict=True)]
     part = chain(scope, type, eqn.transforms, found, indices, gather) if found else None
     place = part.place(index) if part else index
-    inside = _inside(part, index) if part else None
+    inside = " && ".join(part.tests(index)) if part else None
     with scope.w.block(f"if (thread == 0) for (int e = 0; e < {math.prod(shape)}; ++e)"):
         new = element(value, index) if value.type.shape else scope.text(value)
         text = new if combine is None else rounded(combine(dtype, element(array, place), new), dtype)
@@ -118,6 +125,12 @@ def _one_by_one(scope: Scope, eqn: Eqn, target: Layout) -> Sequence[Entry]:
     return [scope.fill(changed, lambda r: f"{guard} ? {text} : {literal(0, dtype)}" if guard else text)]
 
 
+def _is_cut(part: Part) -> bool:
+    """True if several axes of a part are along one axis of the array."""
+    axes = [along.axis for along in part.axes if along.axis is not None]
+    return len(set(axes)) < len(axes)
+
+
 def _origin(part: Part, index: Sequence[str]) -> tuple[list[Index], list[str]]:
     """For an element of the array: its index in the value that replaces a part, and tests that it is in the part."""
     own: list[Index] = [0] * len(part.axes)
@@ -128,8 +141,6 @@ def _origin(part: Part, index: Sequence[str]) -> tuple[list[Index], list[str]]:
         if not place:
             tests.append(f"{offset} == 0")
             continue
-        if len(place) > 1:
-            raise Refused("a part of an array in which an axis is cut is not replaced on Hopper yet")
         size, stride = part.sizes[place[0]], part.axes[place[0]].stride
         tests += [f"{offset} >= 0", f"{offset} < {(size - 1) * stride + 1}"]
         if stride > 1:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.base.errors import PalladioValueError
-from palladio.hopper.emit.scalars import narrow
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import Accumulator, Entry, Shared
 from palladio.hopper.emit.views import Part, whole
@@ -14,6 +13,7 @@ from palladio.hopper.layouts.infer import left_layout
 from palladio.hopper.layouts.integers import Index, added
 from palladio.hopper.layouts.shared import SharedOperand
 from palladio.hopper.rules.copies import start_of
+from palladio.hopper.rules.memory import packed
 from palladio.hopper.wgmma import COLUMNS, DEPTH_BYTES, INTEGER_COLUMNS, ROWS, Wgmma
 from palladio.ir.core import Atom, Eqn
 from palladio.lower.refused import Refused
@@ -119,7 +119,7 @@ def _wgmma(scope: Scope, eqn: Eqn) -> None:
     allowed = INTEGER_COLUMNS if result == "s32" else COLUMNS
     w = scope.w
     in_registers = isinstance(left.type, ArrayType)
-    packed = _packed(scope, left) if in_registers else None
+    pieces = _packed(scope, left) if in_registers else None
     a = None if in_registers else _matrix(scope, left, left_stack, indices, left=True)
     depth = left.type.shape[1] if in_registers else a.depth  # type: ignore[union-attr]
     step = DEPTH_BYTES // left.type.dtype.itemsize
@@ -147,7 +147,7 @@ def _wgmma(scope: Scope, eqn: Eqn) -> None:
             registers = _registers(target, tile, first_column + first, count)
             for at in range(0, depth, step):
                 own = (tile - first_row // ROWS) * ROWS
-                lhs = _left_pieces(packed, left, at, own) if a is None else _moved(start, _left_step(a, at, own))
+                lhs = _left_pieces(pieces, left, at, own) if a is None else _moved(start, _left_step(a, at, own))
                 rhs = _moved(other, b.operand.step(at) + _across(b, first))
                 add = int(at > 0 or target.name not in scope.replaced)
                 w.line(f"pal::{product.name}{listed}({registers}, {lhs}, {rhs}, {add});")
@@ -208,13 +208,8 @@ def _packed(scope: Scope, left: Atom) -> str:
     name = scope.w.fresh(f"{value.name}_packed")
     count = wanted.count // each
     scope.w.line(f"u32 {name}[{count}];")
-    kind = narrow(left.type.dtype)
-    if each == 2 and kind in ("bf16", "f16"):
-        text = f"pal::pack_{kind}({value.name}[2 * r], {value.name}[2 * r + 1])"
-    elif each == 1:
-        text = f"pal::bits_of({value.name}[r])"
-    else:
-        raise Refused("a left operand of 8 bits in registers is not compiled for Hopper yet")
+    first = f"{each} * r" if each > 1 else "r"
+    (text,) = packed([f"{value.name}[{first}{f' + {n}' if n else ''}]" for n in range(each)], left.type.dtype)
     scope.w.line(f"PAL_UNROLL for (int r = 0; r < {count}; ++r) {name}[r] = {text};")
     scope.w.line(f"pal::keep({name});")
     return name

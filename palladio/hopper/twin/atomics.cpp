@@ -109,6 +109,14 @@ void store_cluster(u32 address, u32 rank, const void* value, u32 bytes, Site sit
   memcpy(access(block_of_rank(rank), address, bytes, bytes, GENERIC_WRITE), value, bytes);
 }
 
+// PTX ISA, "atom": at an address of another block of the cluster, from "mapa".
+void atomic_cluster(Combiner how, Number type, u32 address, u32 rank, void* value, Site site) {
+  PRIMITIVE("atom.shared::cluster");
+  resolve(address, false);
+  u32 bytes = bytes_of(type);
+  combine_at(how, type, access(block_of_rank(rank), address, bytes, bytes, GENERIC_WRITE), value);
+}
+
 // ---- cp.async ------------------------------------------------------------------------------------------------------
 
 // PTX ISA, "cp.async": a copy of 4, 8 or 16 bytes by the generic proxy; bytes beyond `given` are filled with zeros.

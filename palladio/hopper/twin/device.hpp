@@ -30,6 +30,7 @@ void store_global(void* address, const void* value, u32 bytes, Site site);
 void reduce_box(const TensorMap* map, u32 source, const int* coordinates, u32 count, int how, Site site);
 void atomic_global(Combiner how, Number type, void* address, void* value, Site site);
 void atomic_shared(Combiner how, Number type, u32 address, void* value, Site site);
+void atomic_cluster(Combiner how, Number type, u32 address, u32 rank, void* value, Site site);
 void compare_global(void* address, const void* compare, void* value, u32 bytes, Site site);
 void compare_shared(u32 address, const void* compare, void* value, u32 bytes, Site site);
 void load_cluster(u32 address, u32 rank, void* value, u32 bytes, Site site);
@@ -216,6 +217,10 @@ template <int KIND, typename T> inline T atomic_shared(u32 address, T value, TWI
   twin::atomic_shared((twin::Combiner)KIND, (twin::Number)twin::NumberOf<T>::value, address, &value, site);
   return value;
 }
+template <int KIND, typename T> inline T atomic_cluster(u32 address, u32 rank, T value, TWIN_SITE) {
+  twin::atomic_cluster((twin::Combiner)KIND, (twin::Number)twin::NumberOf<T>::value, address, rank, &value, site);
+  return value;
+}
 template <typename T> inline T atomic_compare(T* address, T compare, T value, TWIN_SITE) {
   twin::compare_global(address, &compare, &value, sizeof(T), site);
   return value;
@@ -248,6 +253,19 @@ u32 warp_sum(u32 value, TWIN_SITE);
 
 // Numbers.
 
+template <typename T> inline T power(T x, T y) {
+  if (y < 0) {
+    if (x == (T)1) return x;
+    if (x == (T)-1) return y & 1 ? x : (T)1;
+    return 0;
+  }
+  u64 result = 1, square = (u64)x;
+  for (u64 bits = (u64)y; bits; bits /= 2) {
+    if (bits % 2) result *= square;
+    square *= square;
+  }
+  return (T)result;
+}
 int ones(u32 bits);
 int ones(u64 bits);
 int leading_zeros(u32 bits);

@@ -210,6 +210,71 @@ def test_blocks_of_a_cluster_read_and_write_each_other(schedule: Schedule) -> No
     np.testing.assert_array_equal(y[32:], 100 + thread + thread + 1000)
 
 
+def widths(c_type: str, dtype: Any) -> Lowered:
+    """Blocks that read and write an element of each other."""
+    size = np.dtype(dtype).itemsize
+    return kernel(
+        f"""
+  const u32 thread = pal::thread_index(), base = pal::shared_base(), other = 1 - pal::cluster_rank();
+  pal::store_shared<{c_type}>(base + {size} * thread, x[32 * pal::cluster_rank() + thread]);
+  pal::store_shared<{c_type}>(base + 1024 + {size} * thread, 0);
+  pal::sync_cluster();
+  const {c_type} got = pal::load_cluster<{c_type}>(base + {size} * thread, other);
+  if (thread % 2 == 0) pal::store_cluster<{c_type}>(base + 1024 + {size} * thread, other, got);
+  pal::sync_cluster();
+  y[64 * pal::block_index() + thread] = got;
+  y[64 * pal::block_index() + 32 + thread] = pal::load_shared<{c_type}>(base + 1024 + {size} * thread);
+        """,
+        [array("x", dtype, 64), output("y", dtype, 128)],
+        threads=32,
+        grid=2,
+        cluster=2,
+    )
+
+
+WIDTHS = {name: widths(C_TYPES[name], dtypes.SHORT_NAMES[name]) for name in ("u8", "i16", "i32", "f64")}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_elements_of_every_width_go_to_another_block_alone(name: str) -> None:
+    """Between the stored elements are others, which stay as they are."""
+    dtype = dtypes.SHORT_NAMES[name]
+    x = np.random.default_rng(0).integers(1, 100, 64).astype(dtype)
+    y = outputs(WIDTHS[name], x).reshape(2, 2, 32)
+    np.testing.assert_array_equal(y[:, 0], x.reshape(2, 32)[::-1])
+    np.testing.assert_array_equal(y[:, 1], np.where(np.arange(32) % 2, 0, x.reshape(2, 32)))
+
+
+FAR = kernel(
+    """
+  const u32 thread = pal::thread_index(), base = pal::shared_base(), other = 1 - pal::cluster_rank();
+  if (thread == 0) { pal::store_shared<int>(base, 5); pal::store_shared<float>(base + 4, 2.0f); }
+  pal::sync_cluster();
+  pal::atomic_cluster<pal::ADD>(base, other, (int)(1 + pal::cluster_rank()));
+  pal::atomic_cluster<pal::MAX>(base + 4, other, (float)thread);
+  pal::sync_cluster();
+  if (thread == 0) {
+    y[2 * pal::block_index()] = pal::load_shared<int>(base);
+    y[2 * pal::block_index() + 1] = pal::load_shared<float>(base + 4);
+  }
+    """,
+    [output("y", np.float32, 4)],
+    threads=32,
+    grid=2,
+    cluster=2,
+)
+
+
+@EVERY
+def test_atomics_of_threads_of_another_block_all_count(schedule: Schedule) -> None:
+    np.testing.assert_array_equal(outputs(FAR, schedule=schedule), [5 + 64, 31, 5 + 32, 31])
+
+
+def test_an_atomic_names_a_block_of_the_cluster() -> None:
+    says = "atom.shared::cluster: block 3 of a cluster of 2 blocks"
+    assert says in failure(changed(FAR, "pal::ADD>(base, other", "pal::ADD>(base, 3"))
+
+
 @pytest.mark.parametrize(
     "old, new, says",
     [

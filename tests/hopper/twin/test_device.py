@@ -33,6 +33,9 @@ KERNELS = {
     "atomics": test_atomics.atomics("i4"),
     "queue": test_atomics.QUEUE,
     "swap": test_atomics.SWAP,
+    "far": test_atomics.FAR,
+    **{f"cluster of {name}": each for name, each in test_atomics.WIDTHS.items()},
+    "powers": test_warps.POWERS,
     "small": test_atomics.SMALL,
 }
 

@@ -363,6 +363,33 @@ def test_an_inverse_is_that_of_numbers_from_one_on() -> None:
     np.testing.assert_allclose(outputs(inverse, x), 1 / x, rtol=3e-7)
 
 
+POWERS = kernel(
+    """
+  const u32 k = pal::thread_index();
+  y[2 * k] = pal::power<int>(a[k], b[k]), y[2 * k + 1] = pal::power<signed char>(a[k], b[k]);
+  z[k] = pal::power<u64>((u32)a[k], b[k] & 31);
+    """,
+    [*(array(name, np.int32, 32) for name in "ab"), output("y", np.int32, 32, 2), output("z", np.uint64, 32)],
+    threads=32,
+)
+
+
+def test_powers_wrap_around_and_negative_ones_are_of_one() -> None:
+    a = np.tile(np.array([1, -1, 0, 2, -3, 7, -128, 100], np.int32), 4)
+    b = np.repeat(np.array([0, 3, -2, 31], np.int32), 8)
+    y, z = outputs(POWERS, a, b)
+
+    def power(x: int, y: int, bits: int, signed: bool = True) -> int:
+        exact = x**y if y >= 0 else {1: 1, -1: 1 if y % 2 == 0 else -1}.get(x, 0)
+        exact %= 1 << bits
+        return exact - (1 << bits) if signed and exact >> (bits - 1) else exact
+
+    pairs = list(zip(a.tolist(), b.tolist(), strict=True))
+    np.testing.assert_array_equal(y, [[power(x, n, 32), power(x, n, 8)] for x, n in pairs])
+    wanted = [power(x % (1 << 32), n % 32, 64, False) for x, n in pairs]
+    np.testing.assert_array_equal(z, np.array(wanted, np.uint64))
+
+
 def test_a_shuffle_is_not_a_shuffle_of_another_line() -> None:
     # Two collectives on one line are two places.
     same_line = changed(EXCHANGES, "pal::sync_warp();", "if (v) pal::elect(); else pal::elect();")
