@@ -38,7 +38,7 @@ SECONDS = 50.0
 """Time limit, after which no further configuration is measured."""
 REST_S = 10.0
 """Further seconds in which the simulator has to be done; without its results then, the others are reported."""
-WORKERS = 8
+WORKERS = 14
 
 
 def configurations(count: int = CONFIGURATIONS) -> list[hopper.MatmulConfig]:

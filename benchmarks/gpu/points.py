@@ -6,6 +6,7 @@ returns a short text about its result, and raises if the result is wrong.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 from benchmarks.gpu.accuracy import BF16, CUT, E4M3, F16, F32, I8, ROUNDED, SUMMED, close, normal, product
 from benchmarks.gpu.replay import matmul_call, replayed
+from palladio import library
 from palladio.hopper.launch.calls import on_host_arrays
 from palladio.library import hopper
 from tests.library.references import attention_reference, tgmm_reference
@@ -197,6 +199,34 @@ def graphs() -> str:
     return replayed()
 
 
+def tensors() -> str:
+    """Tensors of PyTorch on a stream of its own, and a graph that it captures of a call, replayed on other contents."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        return f"not tried: {error}"
+    x, other, y = (
+        torch.randn(*shape, dtype=torch.bfloat16, device="cuda:0") for shape in ((256, 128), (256, 128), (128, 512))
+    )
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        first = library.matmul(x, y)
+        with torch.cuda.graph(graph, stream=side):
+            out = library.matmul(x, y)
+        said = [_of_tensors(first, x, y)]
+        for contents in (x, other):
+            x.copy_(contents)
+            graph.replay()
+            said.append("replayed " + _of_tensors(out, contents, y))
+    return "; ".join(said)
+
+
+def _of_tensors(out: Any, x: Any, y: Any) -> str:
+    out, x, y = (each.float().cpu().numpy() for each in (out, x, y))
+    return close(out, product(x, y), ROUNDED)
+
+
 def groups() -> str:
     """Grouped products: empty and unaligned groups, and rows after the last group."""
     said = []
@@ -291,7 +321,17 @@ POINTS: dict[str, Callable[[], str]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         *(launch, copies, descriptors, dtypes_of_products, row_offsets, left_in_registers, register_pool, multicast),
-        *(replaced_addresses, graphs, fewer_rows, shared_scopes, groups, attention, gathered_rows, transposed_groups),
+        *(
+            replaced_addresses,
+            graphs,
+            tensors,
+            fewer_rows,
+            shared_scopes,
+            groups,
+            attention,
+            gathered_rows,
+            transposed_groups,
+        ),
         *(scaled_products, attention_gradients, rows_in_registers),
     )
 }

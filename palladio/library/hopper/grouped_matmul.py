@@ -409,14 +409,15 @@ def gmm(
     selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
     require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
     scales, factors = scales_of(lhs_scale, rhs_scale, m, n, k, groups, ("lhs_scale", "rhs_scale"))
-    operands = (*FLOATS, *FLOATS_OF_8_BITS)
+    dtype = _result_dtype(lhs, rhs, preferred_element_type, (*FLOATS, *FLOATS_OF_8_BITS), existing_out)
 
-    def checked(rows: int) -> tuple[Any, MatmulConfig]:
-        matrix = pl.cdiv(rows, max(selection.total, 1)), n, k, groups
-        given = lhs, rhs, preferred_element_type, config, matrix, ("n",), operands, existing_out
-        return _checked("gmm", *given, scaled=scales.of_blocks, transposed=bool(transpose_rhs))
+    def divided(rows: int) -> MatmulConfig:
+        sizes = pl.cdiv(rows, max(selection.total, 1)), n, k
+        product = Product(*sizes, dtype_of(lhs), dtype, groups, ("n",), scales.of_blocks)
+        return _divided("gmm", config, product, bool(transpose_rhs))
 
-    dtype, _ = checked(m)
+    if config is not None:
+        divided(m)  # checks it
     require_existing(existing_out, (m, n), dtype)
     if 0 in (m, n):
         return stored(zeros((m, n), dtype, lhs, rhs), out)
@@ -424,7 +425,7 @@ def gmm(
     types = dtype_of(lhs), dtype_of(rhs)
 
     def kernel(rows: int) -> Any:
-        problem = GroupedProblem(rows, k, n, groups, checked(rows)[1], bool(transpose_rhs), selection, scales)
+        problem = GroupedProblem(rows, k, n, groups, divided(rows), bool(transpose_rhs), selection, scales)
         blocks, tiles = problem.gmm_blocks(*types), math.prod(problem.gmm_plane)
         return Divided(_kernel(body, problem, (rows, n), dtype, blocks, tiles, interpret), problem.config)
 
@@ -499,19 +500,21 @@ def tgmm(
     groups = group_count(num_actual_groups, sizes.shape[0], group_offset)
     selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
 
-    def checked(rows: int) -> tuple[Any, MatmulConfig]:
-        matrix = k, n, pl.cdiv(rows, max(selection.total, 1)), groups
-        given = lhs, rhs, preferred_element_type, config, matrix, ("m", "n")
-        return _checked("tgmm", *given, existing_out=existing_out)
+    dtype = _result_dtype(lhs, rhs, preferred_element_type, FLOATS, existing_out)
 
-    dtype, _ = checked(m)
+    def divided(rows: int) -> MatmulConfig:
+        sizes = k, n, pl.cdiv(rows, max(selection.total, 1))
+        return _divided("tgmm", config, Product(*sizes, dtype_of(lhs), dtype, groups))
+
+    if config is not None:
+        divided(m)  # checks it
     require_existing(existing_out, (groups, k, n), dtype)
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
     body, operand = _tgmm_kernel if selection.of_all else _tgmm_of_some_kernel, dtype_of(lhs)
 
     def kernel(rows: int) -> Any:
-        problem = GroupedProblem(rows, k, n, groups, checked(rows)[1], selection=selection)
+        problem = GroupedProblem(rows, k, n, groups, divided(rows), selection=selection)
         return Divided(_tgmm_call(body, problem, operand, dtype, interpret), problem.config)
 
     bucket = RowBucket.of(m, {1: 1, 2: 0}, (m * operand.itemsize, n * operand.itemsize), kernel, result=None)
@@ -541,8 +544,8 @@ def gathered_tgmm(
         `dtype[g, k, n]`; zero for a group without rows.
     """
     (m,), groups, (k, n) = row_of.shape, sizes.shape[0], (each.shape[1] for each in (lhs, rhs))
-    matrix, operand = (k, n, pl.cdiv(m, groups), groups), dtype_of(lhs)
-    dtype, config = _checked("gathered_tgmm", lhs, rhs, dtype, None, matrix, ())
+    dtype, operand = _result_dtype(lhs, rhs, dtype), dtype_of(lhs)
+    config = _divided("gathered_tgmm", None, Product(k, n, pl.cdiv(m, groups), operand, dtype, groups, ()))
     problem = GroupedProblem(m, k, n, groups, config, selection=Selection(groups), by_rows=True, gathered=gathered)
     return _tgmm_call(_tgmm_gathered_kernel, problem, operand, dtype, interpret)(sizes, row_of, lhs, rhs)
 
@@ -568,40 +571,27 @@ def _selection(group_offset: Any, existing_out: Array | None, groups: int, total
     return Selection(total, int(offset), bool(existing)), existing
 
 
-def _checked(
-    function: str,
-    lhs: Array,
-    rhs: Array,
-    preferred: Any,
-    config: Any,
-    matrix: tuple[int, int, int, int],
-    clusters: Sequence[str],
-    operands: Sequence[Any] = FLOATS,
-    existing_out: Array | None = None,
-    scaled: bool = False,
-    transposed: bool = False,
-) -> tuple[Any, MatmulConfig]:
-    """The dtype of the result and the configuration.
+def _result_dtype(
+    lhs: Array, rhs: Array, preferred: Any, operands: Sequence[Any] = FLOATS, existing_out: Array | None = None
+) -> Any:
+    """The dtype of the result, after checks of the operands.
 
     Args:
-        function, transposed: as in `division`.
-        matrix: the rows and columns of a group's result, the extent of the sum, and the number of groups.
-        clusters: the axes along which clusters are supported.
         operands: the supported dtypes of operands.
-        scaled: True if blocks of 128 along k have factors.
     """
     require_operand(lhs, "lhs", dtypes=operands)
     require_operand(rhs, "rhs", like=lhs, dtypes=operands)
-    operand = dtype_of(lhs)
     if preferred is None and existing_out is not None:
         preferred = existing_out.dtype
-    dtype = product_dtype(preferred, operand, scaled=False)
-    if config is None:
-        m, n, k, groups = matrix
-        config = division(function, Product(m, n, k, operand, dtype, groups, clusters, scaled), transposed)
-    if scaled:
-        require_scaled_config(config)
-    return dtype, require_matmul_config(config, operand, dtype, clusters)
+    return product_dtype(preferred, dtype_of(lhs), scaled=False)
+
+
+def _divided(function: str, config: MatmulConfig | None, product: Product, transposed: bool = False) -> MatmulConfig:
+    """The checked configuration of a product, `division`'s for None; arguments as in `division`."""
+    chosen = division(function, product, transposed) if config is None else config
+    if product.scaled:
+        require_scaled_config(chosen)
+    return require_matmul_config(chosen, product.operand, product.result, product.clusters)
 
 
 def _kernel(

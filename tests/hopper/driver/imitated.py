@@ -18,8 +18,8 @@ from tests.hopper.driver.fake import FakeDriver, fake
 from tests.hopper.driver.stand_ins import Tensor, Torch, numpy_of
 
 
-def install(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
-    """Let the commands run on the stand-in, in this process."""
+def install(card: FakeDriver, patch: pytest.MonkeyPatch) -> Torch:
+    """Let the commands run on the stand-in, in this process; returns the imitated PyTorch."""
     patch.setattr(events, "FLUSHED", 1 << 10)
     patch.setattr(timing, "ROUNDS", 1)
     patch.setattr(timing, "SECONDS", 0.0)
@@ -49,6 +49,7 @@ def install(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch, "randn", randn)
     patch.setattr(Tensor, "contiguous", lambda tensor: imitated.tensor(numpy_of(tensor).copy()), raising=False)
     patch.setattr(KernelCall, "on", noted)
+    return imitated
 
 
 def main() -> int:

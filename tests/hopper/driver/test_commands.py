@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from multiprocessing import connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from benchmarks.gpu.children import MARK, PAST, Part
 from benchmarks.gpu.points import POINTS
 from benchmarks.gpu.rows import name_of
 from palladio.call.staged import CALLS
+from palladio.hopper.launch.driver import driver
 from palladio.library import hopper
 from palladio.library.hopper import kept
 from tests.architecture.source import ROOT
@@ -112,6 +114,51 @@ def test_the_bench_command_from_end_to_end(
     assert "share" in measured[2] and measured[2]["beside"] == gmm
     assert "DeepGEMM" in measured[0]["missing"] and other["skipped"].endswith("there is no such function")
     assert "matmul bf16 4096" in capsys.readouterr().out
+
+
+class Graph:
+    """A graph of PyTorch, of the launches on its current stream."""
+
+    ready: Any = None
+
+    @contextmanager
+    def captured(self, *_: Any, stream: Any) -> Iterator[None]:
+        known = driver()
+        mode = known.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+        known.call("cuStreamBeginCapture", stream.handle, mode)
+        yield
+        self.ready, self.stream = (
+            known.call("cuGraphInstantiate", known.call("cuStreamEndCapture", stream.handle), 0),
+            stream,
+        )
+
+    def replay(self) -> None:
+        driver().call("cuGraphLaunch", self.ready, self.stream.handle)
+
+
+def test_pytorch_captures_a_call(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    imitated_torch = install(card, monkeypatch)
+    graph, known = Graph(), driver()
+    with known.current(known.hopper(0)):
+        side = SimpleNamespace(handle=int(known.call("cuStreamCreate", 1)), wait_stream=lambda other: None)
+        monkeypatch.setattr(imitated_torch, "stream", side.handle)
+        stand_ins = {
+            "Stream": lambda: side,
+            "CUDAGraph": lambda: graph,
+            "current_stream": lambda: None,
+            "stream": lambda stream: nullcontext(),
+            "graph": graph.captured,
+        }
+        for name, each in stand_ins.items():
+            monkeypatch.setattr(torch.cuda, name, each)
+        card.calls()
+        said = POINTS["tensors"]()
+        made = card.calls()
+    assert said.count("relative error") == 3 and said.count("replayed") == 2 and not card.failures
+    assert sum(call.startswith("cuGraphLaunch") for call in made) == 2
+    assert {call.rpartition("stream=")[2].split()[0] for call in made if "cuLaunchKernelEx" in call} == {
+        f"{side.handle:#x}"
+    }
 
 
 def test_a_point_in_a_process_of_its_own() -> None:
