@@ -256,10 +256,10 @@ class Emitter:
         if "!stream" in self.declared:
             self.line("fence seq_cst")
 
-    def prefetch(self, address: V) -> None:
-        """Prefetch an address into the second-level cache; it need not be valid."""
+    def prefetch(self, address: V, level: int = 2) -> None:
+        """Prefetch an address into the first or second level of cache; it need not be valid."""
         self.declared["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 2, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 {4 - level}, i32 1)")
 
     # Control.
 

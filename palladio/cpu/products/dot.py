@@ -167,10 +167,20 @@ class Matrix:
 
         The strides decide, not `along`, which also holds for a reversed, strided or repeated last axis.
         """
+        found = self.matrix(buffer)
+        return found if found is not None and found.strides[1] == 1 else None
+
+    def columns(self, buffer: StridedArray | None) -> StridedArray | None:
+        """A buffer of the array's shape as a matrix with contiguous columns; None if its columns are not contiguous."""
+        found = self.matrix(buffer)
+        return found if found is not None and found.strides[0] == 1 else None
+
+    def matrix(self, buffer: StridedArray | None) -> StridedArray | None:
+        """A buffer of the array's shape as a matrix."""
         if buffer is None or not all(self.has):
             return None
-        between, step = (buffer.strides[axis] for axis in self.axes)
-        return StridedArray(buffer.base, (between, 1), (self.first, self.second), buffer.dtype) if step == 1 else None
+        strides = tuple(buffer.strides[axis] for axis in self.axes)
+        return StridedArray(buffer.base, strides, (self.first, self.second), buffer.dtype)
 
     def operand_of(
         self,
@@ -180,7 +190,7 @@ class Matrix:
         later: PrefetchRange | None = None,
         plain: StridedArray | None = None,
     ) -> PackSource:
-        reads = self.array.reads
+        reads, near = self.array.reads, self.array.near or self.array.buffer
         steady = self.array.buffer if reads and all(memory.steady for memory in reads) else None
         return PackSource(
             *size,
@@ -188,9 +198,10 @@ class Matrix:
             across if self.across else None,
             steady,
             reads,
-            self.rows(self.array.near or self.array.buffer),
+            self.rows(near),
             later if steady else None,
             plain,
+            near_columns=self.columns(near) if self.across else None,
         )
 
 

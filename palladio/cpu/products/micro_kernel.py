@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, V, i64
+from palladio.cpu.emit.emitter import FALSE, Emitter, V, i64
 from palladio.cpu.emit.llvm_types import BFLOAT, I1, I8, I16, I64, PTR, LlvmType, integer, vector
 from palladio.types.dtypes import DType
 
 LINE_BYTES = 64
+
+STEPS_AHEAD = 16
+"""The prefetch distance, in steps, of packed columns, which come from a second-level or last-level cache."""
 
 ROWS_AHEAD = 24
 """The prefetch distance of rows that are packed: multiplying them takes as long as the latency of memory."""
@@ -32,7 +37,8 @@ def micro_kernel(
     whether the sums begin at zero instead of the values in memory. Then, for each stream of memory to prefetch: its
     first row, the last line of its last row, and the bytes between rows; the start of this call, as bytes from the
     first row and a position in 1/65536 of a line; the position at which a row ends; and the increment of the position
-    in each step. Each step prefetches the line at that position, and the one at the same distance from the end.
+    in each step. Whenever the position has moved by a line, that line is prefetched, and the one at the same distance
+    from the end.
 
     Args:
         word: the dtype of the elements of the panels: that of the sums, or int32 for pairs and quads.
@@ -45,56 +51,173 @@ def micro_kernel(
         joined: neighbours along the summed axis in a word: 1, a pair of bfloat16, or a quad of 8-bit integers.
     """
     e = Emitter()
-    height, vectors, width = size
-    type, itemsize = vector(registers.register(sums), width), sums.itemsize
-    e.label("entry")
-    targets = _sums_at(e, height, vectors, width * (2 if rounds else itemsize))
-    if packs:
-        e.line(f"%rows = shl i64 %row, {max(1, joined.bit_length() - 1)}")
-        e.line(f"%far = mul i64 %{'row' if joined == 1 else 'rows'}, {ROWS_AHEAD}")
-    e.branch(V("%fresh", I1), "steps", "begun")
-    e.label("begun")
-    start = [V("zeroinitializer", type) if rounds else e.load(type, target, itemsize) for target in targets]
-    totals = [V(f"%total{n}", type) for n in range(len(targets))]
-    e.jump("steps")
-    e.label("steps")
-    patch = len(e.lines)
-    e.lines += [""] * (len(targets) + 3 + 2 * streams + packs)
-    left, right, k = V("%left", PTR), V("%right", PTR), V("%k", I64)
-    words = vector(registers.register(word), width)
-    prefetched = [prefetch_stream(e, n) for n in range(streams)]
-    places = [e.pointer(right, n * width, itemsize) for n in range(vectors)]
-    if packs:
-        columns = unpacked(e, words, vectors, joined)
-        for value, place in zip(columns, places, strict=True):
-            e.store(value, place, itemsize)
+    kernel = _MicroKernel(e, sums, word, size, strides, packs, rounds, joined)
+    if not rounds:
+        with e.when(e.negated(V("%fresh", I1))):
+            kernel.load_sums()
+    if streams:
+        kernel.prefetching([Stream(e, n) for n in range(streams)])
     else:
-        columns = [e.load(words, place, itemsize) for place in places]
-    lefts = [e.pointer(left, r * strides[0], itemsize) for r in range(height)]
-    sums_now = _multiplied(e, lefts, word, columns, totals, joined)
-    moves = {
-        left: ("%lhs", e.pointer(left, strides[1], itemsize)),
-        right: ("%rhs", e.pointer(right, vectors * width, itemsize)),
-        k: ("%count", e.value(I64, "sub nuw nsw i64 %k, 1")),
-    }
-    for pairs in prefetched:
-        moves |= pairs
-    if packs:
-        source, stride = V("%source", PTR), V("%row" if joined == 1 else "%rows", I64)
-        moves[source] = ("%unpacked", e.value(PTR, f"getelementptr i8, {source}, {stride}"))
-    more = e.compare("icmp ne", moves[k][1], i64(0))
-    e.branch(more, "steps", "done")
-    zero = e.constant(0, type).text
-    phis = [(var, before, before, after.text) for var, (before, after) in moves.items()]
-    phis += [(t, zero, s.text, now.text) for t, s, now in zip(totals, start, sums_now, strict=True)]
-    e.lines[patch : patch + len(phis)] = [
-        f"  {var.text} = phi {var.type} [ {fresh}, %entry ], [ {begun}, %begun ], [ {after}, %steps ]"
-        for var, fresh, begun, after in phis
-    ]
-    e.label("done")
-    for total, target in zip(sums_now, targets, strict=True):
-        e.store(rounded_pairs(e, total) if rounds else total, target, 2 if rounds else itemsize)
+        kernel.until(i64(0))
+    kernel.store_sums()
     return "\n".join([_head(name, streams, packs) + " {", *e.lines, "  ret void", "}"]), e.declared
+
+
+class _MicroKernel:
+    """A micro-kernel while it is emitted; the arguments are those of `micro_kernel`.
+
+    Fields:
+        targets: the addresses of the sums, vector by vector.
+        totals: the sums.
+        left, right, source: the addresses of the current step in both panels, and in the unpacked rows.
+        remaining: the number of steps that are still to be multiplied.
+        far: the address in the left panel to prefetch next.
+    """
+
+    def __init__(
+        self,
+        e: Emitter,
+        sums: DType,
+        word: DType,
+        size: tuple[int, int, int],
+        strides: tuple[int, int],
+        packs: bool,
+        rounds: bool,
+        joined: int,
+    ) -> None:
+        self.e = e
+        self.sums = sums
+        self.word = word
+        self.height, self.vectors, self.width = size
+        self.strides = strides
+        self.packs = packs
+        self.rounds = rounds
+        self.joined = joined
+        e.label("entry")
+        self.targets = _sums_at(e, self.height, self.vectors, self.width * (2 if rounds else sums.itemsize))
+        zero = V("zeroinitializer", vector(registers.register(sums), self.width))
+        self.totals = [_Variable.of(e, zero) for _ in self.targets]
+        self.left, self.right = (_Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs"))
+        self.remaining = _Variable.of(e, V("%count", I64))
+        self.far = _Variable.of(e, V("%lhs", PTR))
+        if packs:
+            self.source = _Variable.of(e, V("%unpacked", PTR))
+            e.line(f"%rows = shl i64 %row, {joined.bit_length() - 1}")
+            e.line(f"%far = mul i64 %rows, {ROWS_AHEAD}")
+
+    def load_sums(self) -> None:
+        """Begin with the values in memory."""
+        for total, target in zip(self.totals, self.targets, strict=True):
+            total.set(self.e.load(total.type, target, self.sums.itemsize))
+
+    def store_sums(self) -> None:
+        e = self.e
+        for total, target in zip(self.totals, self.targets, strict=True):
+            value = rounded_pairs(e, total.get()) if self.rounds else total.get()
+            e.store(value, target, 2 if self.rounds else self.sums.itemsize)
+
+    def prefetching(self, streams: Sequence[Stream]) -> None:
+        """All steps, and prefetches from streams."""
+        e = self.e
+        interval = _interval(e, streams)
+        for stream in streams:
+            stream.begin(interval)
+        with e.repeat(lambda: e.compare("icmp ne", self.remaining.get(), i64(0))):
+            for stream in streams:
+                stream.advance()
+            last = self.after(interval)
+            if self.strides[1] != 1:
+                self.until(last, self.prefetch_steps)
+            else:
+                with e.repeat(lambda: e.compare("icmp ugt", self.remaining.get(), last)):
+                    self.far.set(e.pointer(self.left.get(), 2 * LINE_BYTES, 1))
+                    self.until(self.after(i64(self.line_steps)), self.prefetch_rows)
+
+    def after(self, steps: V) -> V:
+        """The number of steps that remain after some."""
+        return self.e.intrinsic("usub.sat", I64, self.remaining.get(), steps)
+
+    @property
+    def line_steps(self) -> int:
+        """The steps of a row of the left panel in a line of the cache."""
+        return LINE_BYTES // self.word.itemsize
+
+    def prefetch_steps(self) -> None:
+        """Prefetch a later step of a left panel whose steps are neighbours in memory."""
+        self.e.prefetch(self.e.pointer(self.left.get(), STEPS_AHEAD * self.strides[1], self.word.itemsize), level=1)
+
+    def prefetch_rows(self) -> None:
+        """Prefetch lines of a left panel whose rows are far apart: in each step of a line those of other rows."""
+        for _ in range(-(-self.height // self.line_steps)):
+            self.e.prefetch(self.far.get(), level=1)
+            self.far.set(self.e.pointer(self.far.get(), self.strides[0], self.word.itemsize))
+
+    def until(self, last: V, prefetch: Callable[[], None] = lambda: None) -> None:
+        """Steps until only `last` remain, with prefetches from the left panel in each."""
+        e = self.e
+        with e.repeat(lambda: e.compare("icmp ugt", self.remaining.get(), last)):
+            prefetch()
+            self.step()
+            self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(1)))
+
+    def step(self) -> None:
+        """Multiply a step of the left panel with one of the right panel."""
+        e, size = self.e, self.vectors * self.width * self.sums.itemsize
+        place = self.right.get()
+        columns = self.packed(place) if self.packs else self.columns(place, size)
+        lefts = [e.pointer(self.left.get(), r * self.strides[0], self.word.itemsize) for r in range(self.height)]
+        found = _multiplied(e, lefts, self.word, columns, [total.get() for total in self.totals], self.joined)
+        for total, value in zip(self.totals, found, strict=True):
+            total.set(value)
+        self.left.set(e.pointer(self.left.get(), self.strides[1], self.word.itemsize))
+        self.right.set(e.pointer(place, size, 1))
+
+    def columns(self, place: V, size: int) -> list[V]:
+        """A step of the packed right panel; that of a later step is prefetched."""
+        e = self.e
+        for offset in range(0, size, LINE_BYTES):
+            e.prefetch(e.pointer(place, STEPS_AHEAD * size + offset, 1), level=1)
+        return [e.load(self.words, each, self.word.itemsize) for each in self.places(place)]
+
+    def packed(self, place: V) -> list[V]:
+        """A step of the right panel, read from its unpacked rows, and packed."""
+        e = self.e
+        columns = unpacked(e, self.source.get(), self.words, self.vectors, self.joined)
+        for value, each in zip(columns, self.places(place), strict=True):
+            e.store(value, each, self.word.itemsize)
+        self.source.set(e.value(PTR, f"getelementptr i8, {self.source.get()}, i64 %rows"))
+        return columns
+
+    @property
+    def words(self) -> LlvmType:
+        """A vector of the right panel."""
+        return vector(registers.register(self.word), self.width)
+
+    def places(self, place: V) -> list[V]:
+        """The addresses of the vectors of a step of the right panel."""
+        return [self.e.pointer(place, n * self.width, self.word.itemsize) for n in range(self.vectors)]
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A variable of a function, which LLVM keeps in a register."""
+
+    e: Emitter
+    place: V
+    type: LlvmType
+
+    @staticmethod
+    def of(e: Emitter, start: V) -> _Variable:
+        """A variable with its first value. It must be made in the first block of a function."""
+        found = _Variable(e, e.value(PTR, f"alloca {start.type}"), start.type)
+        found.set(start)
+        return found
+
+    def get(self) -> V:
+        return self.e.value(self.type, f"load {self.type}, {self.place}")
+
+    def set(self, value: V) -> None:
+        self.e.line(f"store {value}, {self.place}")
 
 
 def _head(name: str, streams: int, packs: bool) -> str:
@@ -131,25 +254,66 @@ def _multiplied(
     return found
 
 
-def prefetch_stream(e: Emitter, n: int) -> dict[V, tuple[str, V]]:
-    """Prefetch from a stream; returns the variables that this changes in each step: the first value, and the next."""
-    row, position, end = V(f"%down{n}", I64), V(f"%ahead{n}", I64), V(f"%end{n}", I64)
-    line = e.binary("and", e.binary("lshr", position, i64(10)), i64(-LINE_BYTES))
-    offset = e.index(e.add(row, line))
-    e.prefetch(e.value(PTR, f"getelementptr i8, ptr %from{n}, {offset}"))
-    back = e.binary("sub", i64(0), offset)
-    e.prefetch(e.value(PTR, f"getelementptr i8, ptr %until{n}, {back}"))
-    moved = e.binary("add", position, V(f"%step{n}", I64))
-    over = e.compare("icmp sge", moved, end)
-    following = e.select(over, e.binary("sub", moved, end), moved)
-    below = e.select(over, e.binary("add", row, V(f"%between{n}", I64)), row)
-    return {row: (f"%row{n}", below), position: (f"%position{n}", following)}
+class Stream:
+    """The state of a stream in a micro-kernel: its position, and the row that it is in.
+
+    A step of multiplications takes some ten cycles, in which a processor executes few other instructions. So the state
+    advances once in `STEPS` steps. There are no branches to mispredict: a line is prefetched again until the position
+    has passed it, and a faster stream advances in several turns, whose number is the same throughout a call.
+    """
+
+    def __init__(self, e: Emitter, n: int) -> None:
+        self.e = e
+        self.n = n
+        self.position = _Variable.of(e, V(f"%position{n}", I64))
+        self.row = _Variable.of(e, V(f"%row{n}", I64))
+        self.pace = e.intrinsic("umin", I64, V(f"%step{n}", I64), i64(65536))
+        self.turns = i64(1)
+
+    def begin(self, steps: V) -> None:
+        """Set the number of turns that the state advances in, and the pace of one, for each interval of some steps."""
+        e = self.e
+        pace = e.binary("mul", self.pace, e.intrinsic("umin", I64, V("%count", I64), steps))
+        doublings = _bits(e, e.binary("lshr", e.intrinsic("usub.sat", I64, pace, i64(1)), i64(16)))
+        self.turns = e.binary("shl", i64(1), doublings)
+        self.pace = e.binary("lshr", pace, doublings)
+
+    def advance(self) -> None:
+        """Move by some steps, and prefetch the lines that are passed."""
+        with self.e.loop(0, self.turns):
+            self.turn()
+
+    def turn(self) -> None:
+        """Prefetch a line from either end, and move by at most a line."""
+        e, n = self.e, self.n
+        position, row, end = self.position.get(), self.row.get(), V(f"%end{n}", I64)
+        line = e.binary("and", e.binary("lshr", position, i64(10)), i64(-LINE_BYTES))
+        offset = e.index(e.add(row, line))
+        e.prefetch(e.value(PTR, f"getelementptr i8, ptr %from{n}, {offset}"))
+        back = e.binary("sub", i64(0), offset)
+        e.prefetch(e.value(PTR, f"getelementptr i8, ptr %until{n}, {back}"))
+        moved = e.binary("add", position, self.pace)
+        over = e.compare("icmp sge", moved, end)
+        self.position.set(e.select(over, e.binary("sub", moved, end), moved))
+        self.row.set(e.select(over, e.binary("add", row, V(f"%between{n}", I64)), row))
 
 
-def unpacked(e: Emitter, words: LlvmType, vectors: int, joined: int) -> list[V]:
+def _bits(e: Emitter, value: V) -> V:
+    """The bits of a number without its leading zeros."""
+    return e.binary("sub", i64(64), e.intrinsic("ctlz", I64, value, FALSE, suffix="i64"))
+
+
+def _interval(e: Emitter, streams: Sequence[Stream]) -> V:
+    """The number of steps after which the fastest of some streams has moved by half a line or more: a power of two."""
+    fastest = functools.reduce(lambda x, y: e.intrinsic("umax", I64, x, y), [each.pace for each in streams])
+    bits = e.intrinsic("usub.sat", I64, i64(16), _bits(e, e.intrinsic("usub.sat", I64, fastest, i64(1))))
+    clamped = e.intrinsic("umin", I64, e.intrinsic("umax", I64, bits, i64(4)), i64(7))
+    return e.binary("shl", i64(1), clamped)
+
+
+def unpacked(e: Emitter, source: V, words: LlvmType, vectors: int, joined: int) -> list[V]:
     """One step of a right panel, read from its unpacked rows; that of a later step is prefetched."""
     width, itemsize = words.width, words.bits // 8
-    source = V("%source", PTR)
     rows = [source]
     while len(rows) < joined:
         rows.append(e.value(PTR, f"getelementptr i8, {rows[-1]}, i64 %row"))

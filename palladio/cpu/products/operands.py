@@ -43,6 +43,7 @@ class PackSource:
         steady: its memory, if that is a block of an array that nothing writes.
         reads: the memory that computing an element reads.
         near: memory with contiguous rows that has the elements that it is computed from at the same indices.
+        near_columns: as `near`, with contiguous columns.
         later: the block that a later step will pack; for the right operand.
         plain: its elements in memory with contiguous rows, if they need only packing.
         in_place: as `plain`, with any number of axes: its rows, in their order, are those of the matrix.
@@ -58,6 +59,7 @@ class PackSource:
     later: PrefetchRange | None = None
     plain: StridedArray | None = None
     in_place: StridedArray | None = None
+    near_columns: StridedArray | None = None
 
 
 Pair = tuple[PackSource, PackSource]

@@ -19,6 +19,9 @@ KEPT_BYTES = 8 << 20
 # Rows a multiple of the page size apart would evict each other from the cache.
 _APART = 16
 
+COLUMNS_AHEAD = 8
+"""The prefetch distance, in steps, of columns that are laid out."""
+
 TOGETHER = 8
 """Rows of the right operand that are packed together."""
 
@@ -56,6 +59,7 @@ class RowPanel:
         if lhs.transposed is not None:
             flipped = StridedArray(buffer.base, buffer.strides[::-1], buffer.shape[::-1], buffer.dtype)
             with e.loop(0, count) as step:
+                self.prefetch_columns(lhs, row, height, e.add(e.add(k, step), COLUMNS_AHEAD))
                 for start, end, width in widths(height):
                     for r in range(start, end, width):
                         value = lhs.transposed(e.add(row, r), e.add(k, step), width)
@@ -67,6 +71,15 @@ class RowPanel:
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
                 value = lhs.element(e.add(row, r), e.add(k, step), width)
                 buffer.put(e, (r, e.add(step, place)), value, width)
+
+    def prefetch_columns(self, lhs: PackSource, row: Int, height: int, step: Int) -> None:
+        """Prefetch a step of some rows that are neighbours in memory, in which each step is on a page of its own."""
+        if lhs.near_columns is None:
+            return
+        for n in range(self.blocking.joined):
+            for r in {0, height - 1}:
+                k = self.e.add(self.e.mul(step, self.blocking.joined), n)
+                self.e.prefetch(lhs.near_columns.address(self.e, (self.e.add(row, r), k)), level=1)
 
 
 class ColumnPanels:
