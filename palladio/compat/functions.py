@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import math
-import re
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from palladio.ir.text import print_program
 from palladio.trace.debug import debug_print as print_values
 from palladio.trace.grid import program_id
 from palladio.trace.trace import current_trace, is_traced
-from palladio.types import types
+from palladio.types import dtypes, types
 from palladio.types.device import H100_SXM
 from palladio.types.scratch import SemaphoreType
 from palladio.types.types import COUNTING, DMA_SEMAPHORE
@@ -587,9 +586,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 def itemsize_bits(dtype: Any) -> int:
     """The bits that an element uses, without the padding of its byte."""
-    kind = np.dtype(dtype)
-    narrow = re.fullmatch(r"u?int([24])|float([46])_.*", kind.name)
-    return int(narrow[1] or narrow[2]) if narrow else kind.itemsize * 8
+    return dtypes.bits_of(np.dtype(dtype))
 
 
 def debug_print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:

@@ -93,6 +93,7 @@ from palladio.lax.elementwise import (
     tan,
     tanh,
 )
+from palladio.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from palladio.lax.reduce import (
     argmax,
     argmin,
@@ -145,6 +146,8 @@ from palladio.lax.slicing import (
 __all__ = [
     "DotAlgorithmPreset",
     "DotDimensionNumbers",
+    "GatherDimensionNumbers",
+    "GatherScatterMode",
     "Precision",
     "PrecisionLike",
     "RoundingMethod",
@@ -209,6 +212,7 @@ __all__ = [
     "fori_loop",
     "full",
     "full_like",
+    "gather",
     "ge",
     "gt",
     "index_in_dim",

@@ -158,20 +158,25 @@ def is_narrow(dtype: DType) -> bool:
     return dtype in _NARROW
 
 
-_SUB_BYTE = frozenset(SHORT_NAMES[name] for name in ("i2", "i4", "u2", "u4", "f4e2m1fn"))
+_SUB_BYTE = {SHORT_NAMES[name]: bits for name, bits in (("i2", 2), ("u2", 2), ("i4", 4), ("u4", 4), ("f4e2m1fn", 4))}
+
+
+def bits_of(dtype: DType) -> int:
+    """The bits of an element, without the padding of one that is narrower than a byte."""
+    return _SUB_BYTE.get(dtype, dtype.itemsize * 8)
 
 
 def require_whole_bytes(old: DType, new: DType) -> None:
-    """Refuse to reinterpret the bits of elements that are narrower than a byte: each takes one byte here.
+    """Refuse to read the memory of elements that are narrower than a byte as another dtype: each takes one byte here.
 
     Raises:
         PalladioTypeError: for two dtypes one of which is so narrow.
     """
-    if old != new and not _SUB_BYTE.isdisjoint((old, new)):
+    if old != new and (old in _SUB_BYTE or new in _SUB_BYTE):
         raise PalladioTypeError(
-            "elements narrower than a byte are kept in one each, so bits cannot be read as another dtype",
+            "elements narrower than a byte are kept in one each, so their memory cannot be read as another dtype",
             got=f"{old} as {new}",
-            hint="convert them: .astype(dtype)",
+            hint="load the values, then pltpu.bitcast",
         )
 
 

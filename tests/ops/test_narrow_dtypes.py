@@ -11,6 +11,7 @@ import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
+import palladio.tpu as pltpu
 from palladio import lax
 from palladio.ir.text import print_program
 from palladio.ops import parse
@@ -142,16 +143,47 @@ def test_programs_with_them_print_and_parse() -> None:
     assert print_program(parse(text)) == text
 
 
-def test_bits_of_elements_narrower_than_a_byte() -> None:
+@pytest.mark.parametrize("narrow", ["int4", "uint4", "int2", "uint2", "float4_e2m1fn"])
+@pytest.mark.parametrize("wide", ["int8", "uint16", "float32"])
+def test_bits_of_elements_narrower_than_a_byte(narrow: str, wide: str) -> None:
+    values = np.random.default_rng(0).integers(-128, 127, (3, 8)).astype(np.int8).view(wide)
+    parts = lax.bitcast_convert_type(values, narrow)
+    expected = jax.lax.bitcast_convert_type(jax.numpy.asarray(values), narrow)
+    assert parts.shape == expected.shape
+    np.testing.assert_array_equal(parts, np.asarray(expected))
+    np.testing.assert_array_equal(lax.bitcast_convert_type(parts, wide), values)
+
+
+def test_integers_of_four_bits_as_pairs_of_two() -> None:
+    values = np.int8([-8, -3, 0, 7]).astype(jnp.int4.dtype)
+    pairs = lax.bitcast_convert_type(values, jnp.uint2)
+    np.testing.assert_array_equal(pairs.astype(np.int8), [[0, 2], [1, 3], [0, 0], [3, 1]])
+    np.testing.assert_array_equal(lax.bitcast_convert_type(pairs, jnp.int4), values)
+
+
+def test_bits_within_a_kernel() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        halves = pltpu.bitcast(x_ref[...], jnp.int4)
+        o_ref[...] = pltpu.bitcast(halves + halves, jnp.int8)
+
+    x = np.int8([[0x12, 0x71], [-1, 0]])
+    found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((2, 2), np.int8), interpret=True)(x)
+    np.testing.assert_array_equal(found, np.uint8([[0x24, 0xE2], [0xEE, 0]]).view(np.int8))
+
+
+def test_memory_of_elements_narrower_than_a_byte() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref.bitcast(jnp.int4)[...]
+
     with shows(
         TypeError,
         """
-        elements narrower than a byte are kept in one each, so bits cannot be read as another dtype
+        elements narrower than a byte are kept in one each, so their memory cannot be read as another dtype
           got:      int8 as int4
-          hint:     convert them: .astype(dtype)
-          test_narrow_dtypes.py:N, in test_bits_of_elements_narrower_than_a_byte
-            lax.bitcast_convert_type(np.int8([1, 2]), jnp.int4)
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          hint:     load the values, then pltpu.bitcast
+          test_narrow_dtypes.py:N, in kernel
+            o_ref[...] = x_ref.bitcast(jnp.int4)[...]
+                         ^^^^^^^^^^^^^^^^^^^^^^^
         """,
     ):
-        lax.bitcast_convert_type(np.int8([1, 2]), jnp.int4)
+        pl.pallas_call(kernel, pl.ShapeDtypeStruct((2, 4), jnp.int4))(np.zeros((1, 4), np.int8))

@@ -90,7 +90,7 @@ def view(x: ArrayLike, dtype: dtypes.DTypeLike) -> Array:
         PalladioValueError: if the last axis has no whole number of elements of the other dtype.
     """
     kind, wanted = array_type(x), dtypes.canonical(dtype)
-    old, new = kind.dtype.itemsize, wanted.itemsize
+    old, new = dtypes.bits_of(kind.dtype), dtypes.bits_of(wanted)
     if old == new:
         return x if kind.dtype == wanted else call(casts.bitcast_convert, x, dtype=wanted)
     if not kind.shape or kind.shape[-1] * old % new:

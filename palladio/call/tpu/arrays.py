@@ -66,7 +66,7 @@ def bitcast(x: Any, ty: Any) -> Any:
     if hasattr(x, "memory_space"):
         return x.bitcast(ty)
     kind, wanted = convert.array_type(x), dtypes.canonical(ty)
-    if kind.dtype.itemsize == wanted.itemsize:
+    if dtypes.bits_of(kind.dtype) == dtypes.bits_of(wanted):
         return bits.view(x, wanted)
     if kind.ndim < 2:
         raise PalladioValueError(

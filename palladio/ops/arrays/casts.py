@@ -50,8 +50,7 @@ convert = Op(
 def _bitcast_type(array: ArrayType, *, dtype: DType) -> Sequence[ArrayType]:
     if dtypes.BOOL in (array.dtype, dtype) and array.dtype != dtype:
         raise PalladioTypeError("the bits of bool have no other meaning", got=f"{array} to {dtype}")
-    dtypes.require_whole_bytes(array.dtype, dtype)
-    old, new = array.dtype.itemsize, dtype.itemsize
+    old, new = dtypes.bits_of(array.dtype), dtypes.bits_of(dtype)
     if new < old:
         return (ArrayType((*array.shape, old // new), dtype),)
     if new == old:
@@ -67,11 +66,31 @@ def _bitcast_type(array: ArrayType, *, dtype: DType) -> Sequence[ArrayType]:
 
 def _bitcast_eval(array: Any, *, dtype: DType) -> Sequence[Any]:
     array = np.asarray(array)
-    if array.dtype.itemsize == dtype.itemsize:
+    old, new = dtypes.bits_of(array.dtype), dtypes.bits_of(dtype)
+    if old == new:
         return (array.view(dtype),)
-    if array.dtype.itemsize > dtype.itemsize:
+    if old > new:
+        if new < 8:
+            return (_parts(array, min(old, 8), new).view(dtype),)
         return (np.ascontiguousarray(array[..., None]).view(dtype),)
+    if old < 8:
+        array = _joined(array.view(np.uint8), old, min(new, 8))
     return (np.ascontiguousarray(array).view(dtype)[..., 0],)
+
+
+def _parts(array: Any, old: int, new: int) -> Any:
+    """The parts of `new` bits of which the lowest `old` bits of each byte consist, u8[..., n]."""
+    octets = np.ascontiguousarray(array[..., None]).view(np.uint8)
+    shifts = np.arange(0, old, new, dtype=np.uint8)
+    parts = octets[..., None] >> shifts & np.uint8((1 << new) - 1)
+    return parts.reshape((*array.shape, -1))
+
+
+def _joined(octets: Any, old: int, new: int) -> Any:
+    """Neighbours of `old` bits as bytes of `new` bits, along the last axis: the inverse of `_parts`."""
+    shifts = np.arange(0, new, old, dtype=np.uint8)
+    groups = (octets & np.uint8((1 << old) - 1)).reshape((*octets.shape[:-1], -1, len(shifts)))
+    return np.bitwise_or.reduce(groups << shifts, axis=-1)
 
 
 bitcast_convert = Op(

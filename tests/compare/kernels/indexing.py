@@ -127,6 +127,40 @@ def case_gather_of_integers(rng):
     return outputs([lambda table, at: table[at], jnp.take], table, at, shapes=[(4, 8)] * 2, dtype=np.int8)
 
 
+def case_general_gathers(rng):
+    x = rng.normal(size=(6, 5, 8)).astype(np.float32)
+    at = rng.integers(-2, 8, (4, 3, 2)).astype(np.int32)
+    numbers = lax.GatherDimensionNumbers
+    rows = numbers(offset_dims=(1, 3), collapsed_slice_dims=(1,), start_index_map=(1, 2))
+    paired = numbers(
+        offset_dims=(0,),
+        collapsed_slice_dims=(1,),
+        start_index_map=(2, 1),
+        operand_batching_dims=(0,),
+        start_indices_batching_dims=(0,),
+    )
+    functions = [
+        lambda x, at: lax.gather(x, at, rows, (6, 1, 3), mode="fill"),
+        lambda x, at: lax.gather(x, at, rows, (6, 1, 3), mode="clip"),
+        lambda x, at: lax.gather(x, at, rows, (2, 1, 3), mode=lax.GatherScatterMode.FILL_OR_DROP, fill_value=-7.0),
+        lambda x, at: lax.gather(x[:4], at, paired, (1, 1, 3), mode="fill"),
+        lambda x, at: lax.gather(x[:4], abs(at) % 4, paired, (1, 1, 3)),
+        lambda x, at: lax.gather(x, at[0, 0], numbers((0,), (1, 2), (1, 2)), (6, 1, 1), mode="clip"),
+    ]
+    shapes = [(4, 6, 3, 3), (4, 6, 3, 3), (4, 2, 3, 3), (3, 4, 3), (3, 4, 3), (6,)]
+    return outputs(functions, x, at, shapes=shapes)
+
+
+def case_gathers_of_integers_filled(rng):
+    table = rng.integers(0, 100, (16,))
+    at = rng.integers(-4, 20, (5, 1)).astype(np.int32)
+    numbers = lax.GatherDimensionNumbers((), (0,), (0,))
+    return [
+        outputs([lambda x, at: lax.gather(x, at, numbers, (1,), mode="fill")], table.astype(kind), at, shapes=[(5,)], dtype=kind)
+        for kind in (np.int8, np.uint8, np.int32, np.uint32)
+    ]
+
+
 def case_functional_updates(rng):
     x = rng.normal(size=(8, 12)).astype(np.float32)
     functions = [
