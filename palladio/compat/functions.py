@@ -31,8 +31,9 @@ from palladio.ir.text import print_program
 from palladio.trace.debug import debug_print as print_values
 from palladio.trace.grid import program_id
 from palladio.trace.trace import current_trace, is_traced
-from palladio.types import dtypes, types
+from palladio.types import types
 from palladio.types.device import H100_SXM
+from palladio.types.dtypes import bits_of
 from palladio.types.scratch import SemaphoreType
 from palladio.types.types import COUNTING, DMA_SEMAPHORE
 
@@ -586,7 +587,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 def itemsize_bits(dtype: Any) -> int:
     """The bits that an element uses, without the padding of its byte."""
-    return dtypes.bits_of(np.dtype(dtype))
+    return bits_of(np.dtype(dtype))
 
 
 def debug_print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
@@ -599,6 +600,18 @@ def debug_print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> N
             pieces.append(f"{{:{spec}}}" if spec else "{}")
             values += [kwargs[field]] if field in kwargs else itertools.islice(given, 1)
     print_values("".join(pieces), *values, *given)
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """`jax.lax.exp_p`: an operation of `jax.lax` as an object, which `bind` applies."""
+
+    name: str
+    apply: Callable[..., Any]
+
+    def bind(self, *operands: Any, accuracy: Any = None, **params: Any) -> Any:
+        """The result for some operands. Accuracies have no effect here."""
+        return self.apply(*operands, **params)
 
 
 def no_effect(*_: Any, **__: Any) -> None:

@@ -149,6 +149,9 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
 }
 """Names that another module of Palladio has."""
 
+_PRIMITIVES = {"and_p": "bitwise_and", "not_p": "bitwise_not", "or_p": "bitwise_or", "xor_p": "bitwise_xor"}
+"""Operations whose functions have other names than they."""
+
 _MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call")
 _COMPUTING = ("jax.lax", "jax.nn", "jax.numpy", "jax.random")
 
@@ -161,6 +164,10 @@ def answer(module: str, name: str) -> Any:
     found = _offered(path, attribute) if path else None
     if found is not None:
         return _adapted(module, name, found)
+    if module == "jax.lax" and name.endswith("_p"):
+        operation = _PRIMITIVES.get(name, name.removesuffix("_p"))
+        if (found := _offered("palladio.lax", operation)) is not None:
+            return functions.Primitive(name.removesuffix("_p"), _adapted(module, operation, found))
     if any(f"{each}.".startswith(f"{module}.{name}.") for each in (*SOURCES, *OWN, *ELSEWHERE)):
         return stand_in(f"{module}.{name}")
     return Missing(f"{module}.{name}")
@@ -178,8 +185,18 @@ def _adapted(module: str, name: str, found: Any) -> Any:
     if name in _MAKERS:
         return functions.kernel_maker(found)
     if module in _COMPUTING and callable(found) and not isinstance(found, type) and hasattr(found, "__code__"):
-        return returning_arrays(found)
+        return _placed_anywhere(returning_arrays(found))
     return found
+
+
+def _placed_anywhere(function: Any) -> Any:
+    """An array function that also takes the device or the partition of its result, which has no effect here."""
+
+    @functools.wraps(function)
+    def call(*args: Any, device: Any = None, out_sharding: Any = None, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
 
 
 class StandIn(ModuleType):

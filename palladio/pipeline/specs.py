@@ -224,6 +224,9 @@ class GridSpec:
         grid: the size of each axis, or (name, size) pairs. A size may be a 0-d integer array or a traced scalar.
         in_specs, out_specs: pytrees of `BlockSpec` in the structure of the inputs and outputs; whole arrays by default.
         scratch_shapes: buffers that persist over the grid's steps; a mapping is passed to the kernel by keyword.
+
+    Raises:
+        PalladioTypeError: `in_specs` that are not a tuple or list.
     """
 
     num_scalar_prefetch = 0
@@ -235,6 +238,13 @@ class GridSpec:
         out_specs: Any = no_block_spec,
         scratch_shapes: Any = (),
     ) -> None:
+        if in_specs is not no_block_spec and not isinstance(in_specs, (tuple, list)):
+            raise PalladioTypeError(
+                "specs are a tuple with one entry per array",
+                argument="in_specs",
+                got=repr(in_specs),
+                jax="`in_specs` must be a tuple or a list",
+            )
         self.grid = grid
         self.in_specs = in_specs
         self.out_specs = out_specs

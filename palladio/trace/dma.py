@@ -25,6 +25,7 @@ from palladio.trace.grid import axis_index, axis_size
 from palladio.trace.reference import DynamicPart, Reference, reached, require_reference
 from palladio.trace.select_ref import SelectedRef
 from palladio.types import dtypes
+from palladio.types.effects import EffectKind
 from palladio.types.scratch import SemaphoreType
 from palladio.types.types import DMA_SEMAPHORE, SEMAPHORE
 
@@ -380,10 +381,30 @@ def _require_alike(source: Copied, target: Copied) -> None:
 
 
 def _same_shape(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """True if two shapes are equal; a dynamic size is equal to itself only."""
+    """True if two shapes are equal; a dynamic size is equal to itself, and to another read of the same element."""
     return len(one) == len(other) and all(
-        mine == theirs if isinstance(mine, int) and isinstance(theirs, int) else mine is theirs
+        mine == theirs if isinstance(mine, int) and isinstance(theirs, int) else _same_size(mine, theirs)
         for mine, theirs in zip(one, other, strict=True)
+    )
+
+
+def _same_size(one: Any, other: Any) -> bool:
+    """True for one traced value, and for two reads of one element with no write between them."""
+    if one is other:
+        return True
+    trace = getattr(one, "palladio_trace", None)
+    if trace is None or getattr(other, "palladio_trace", None) is not trace:
+        return False
+    wanted = one.palladio_var, other.palladio_var
+    found = [n for n, eqn in enumerate(trace.eqns) if any(var in eqn.outputs for var in wanted)]
+    if len(found) != 2:
+        return False
+    first, *between, second = trace.eqns[found[0] : found[1] + 1]
+    reads = {var for kind, var in first.effects if kind is EffectKind.READ}
+    return (
+        (first.op, first.inputs, first.params) == (second.op, second.inputs, second.params)
+        and len(reads) == len(first.effects) > 0
+        and not any(eqn.synchronises or eqn.written & reads for eqn in between)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from palladio.array import convert
@@ -54,16 +54,47 @@ class SelectedRef(OnlyCopied):
         """The memory space of the first one."""
         return self.refs[0].memory_space
 
+    def each(self, change: Callable[[Reference], Any]) -> SelectedRef:
+        """The same choice among views of the references."""
+        return SelectedRef(self.index, [change(ref) for ref in self.refs])
+
     def in_peer(self, blocks: Any) -> SelectedRef:
         """The same choice in another core."""
-        return SelectedRef(self.index, [ref.in_peer(blocks) for ref in self.refs])
+        return self.each(lambda ref: ref.in_peer(blocks))
+
+    @property
+    def at(self) -> _At:
+        """`ref.at[index]` is the same choice among these parts."""
+        return _At(self)
+
+    def reshape(self, *shape: Any) -> SelectedRef:
+        """The same elements in another shape."""
+        return self.each(lambda ref: ref.reshape(*shape))
+
+    def bitcast(self, dtype: Any) -> SelectedRef:
+        """The same bits as another dtype."""
+        return self.each(lambda ref: ref.bitcast(dtype))
+
+    def transpose(self, *axes: Any) -> SelectedRef:
+        """The axes in another order."""
+        return self.each(lambda ref: ref.transpose(*axes))
 
     def _refuse(self) -> NoReturn:
         raise PalladioTypeError(
             "a reference that select_ref chooses is there for copies",
             got=repr(self),
-            hint="choose among parts, pl.select_ref(i, a.at[0], b.at[0]); or read and write under lax.switch",
+            hint="read and write under lax.switch",
         )
+
+
+class _At:
+    __slots__ = ("selected",)
+
+    def __init__(self, selected: SelectedRef) -> None:
+        self.selected = selected
+
+    def __getitem__(self, key: Any) -> SelectedRef:
+        return self.selected.each(lambda ref: ref.at[key])
 
 
 def select_ref(idx: Any, *refs: Any) -> Reference | SelectedRef:

@@ -100,6 +100,23 @@ def test_a_copy_of_a_reference_that_is_chosen_while_it_runs(number: int, executo
     assert np.array_equal(found[number], X + number) and np.array_equal(found[1 - number], zeros)
 
 
+@pytest.mark.parametrize("executor", ["reference", "cpu", "simulator"])
+def test_views_of_a_reference_that_is_chosen_while_it_runs(executor: str) -> None:
+    def kernel(n_ref: Any, x_ref: Any, y_ref: Any, o_ref: Any, semaphore: Any) -> None:
+        chosen = pl.select_ref(n_ref[0], x_ref, y_ref)
+        first, *others = o_ref.shape
+        turned = chosen.transpose(1, 0).at[:first].reshape(first, -1).bitcast(np.int32).bitcast(o_ref.dtype)
+        assert turned.shape == (first, *others) and turned.dtype == o_ref.dtype
+        pltpu.async_copy(turned, o_ref, semaphore).wait()
+
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((3, 4), np.float32), scratch_shapes=[DMA])
+    with pl.executor(executor):
+        for number in (0, 1):
+            found = call(np.array([number], np.int32), x, x + 100)
+            assert np.array_equal(found, x.T[:3] + 100 * number)
+
+
 def test_a_number_that_is_known_is_the_reference_itself() -> None:
     def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
         o_ref[...] = pl.select_ref(1, x_ref, y_ref)[...]

@@ -201,3 +201,23 @@ def test_special_functions_of_scipy_are_those_of_lax() -> None:
     assert np.allclose(jax.scipy.special.expit(x), 1 / (1 + np.exp(-x)))
     assert np.allclose(jax.scipy.special.logsumexp(x), np.log(np.exp(x).sum()))
     assert isinstance(erf(x), jax.Array)
+
+
+def test_operations_of_lax_are_objects_too() -> None:
+    with compat.jax():
+        import jax
+    x = np.float32([0, 1])
+    assert jax.lax.exp_p.name == "exp" and np.array_equal(jax.lax.exp_p.bind(x, accuracy=None), np.exp(x))
+    assert np.array_equal(jax.lax.not_p.bind(np.int32([0, -3])), [-1, 2])
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jax.lax.pow_p.bind(x_ref[...], x_ref[...])
+
+    assert np.array_equal(pl.pallas_call(kernel, pl.ShapeDtypeStruct((2,), np.float32))(x), [1, 1])
+
+
+def test_array_functions_take_the_place_of_their_result() -> None:
+    with compat.jax():
+        import jax
+    zeros = jax.numpy.zeros((2,), out_sharding=jax.P(None), device=jax.devices()[0])
+    assert isinstance(zeros, jax.Array) and np.array_equal(zeros, [0, 0])

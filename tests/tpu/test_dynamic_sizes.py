@@ -53,6 +53,25 @@ def test_as_many_rows_as_the_run_says(interpret: Any, numbers: tuple[int, int, i
 
 
 @EXECUTORS
+def test_a_size_that_is_read_twice(interpret: Any) -> None:
+    def kernel(numbers: Any, x: Any, _: Any, out: Any, arrived: Any) -> None:
+        source = x.at[pl.ds(numbers[0], numbers[2])]
+        pltpu.async_copy(source, out.at[pl.ds(numbers[1], numbers[2])], arrived).wait()
+
+    assert np.array_equal(call(kernel, interpret)(2, 5, 3), moved(2, 5, 3))
+
+
+def test_a_size_that_may_have_changed_between_two_reads() -> None:
+    def kernel(numbers: Any, x: Any, _: Any, out: Any, size: Any, arrived: Any) -> None:
+        source = x.at[pl.ds(0, size[0])]
+        size[0] = numbers[0]
+        pltpu.async_copy(source, out.at[pl.ds(0, size[0])], arrived).wait()
+
+    with pytest.raises(pl.PalladioValueError, match="read a dynamic size once, and use this value for both"):
+        call(kernel, scratch=[pltpu.SMEM((1,), np.int32), DMA])(2)
+
+
+@EXECUTORS
 def test_dynamic_sizes_along_two_axes_beside_static_indices(interpret: Any) -> None:
     def kernel(numbers: Any, x: Any, _: Any, out: Any, buffer: Any, arrived: Any) -> None:
         high, wide = numbers[0], numbers[1]
