@@ -116,7 +116,9 @@ def gather(
     found = call(memory.extract, operand, *positions, transforms=(index,)) if shape else reshape(operand, result)
     if known is None:
         return found
-    return compare.where(broadcast_in_dim(known, result, batch_axes), found, _filler(array_type(operand).dtype, fill_value))
+    return compare.where(
+        broadcast_in_dim(known, result, batch_axes), found, _filler(array_type(operand).dtype, fill_value)
+    )
 
 
 def _kept(numbers: GatherDimensionNumbers, shape: Shape, indices: Shape, sizes: Sequence[int]) -> list[int]:
@@ -147,9 +149,7 @@ def _kept(numbers: GatherDimensionNumbers, shape: Shape, indices: Shape, sizes: 
 
 def _inside(starts: dict[int, Array], shape: Shape, sizes: Sequence[int]) -> Array | None:
     """True for the indices whose whole part is inside the array; None where no index can be outside."""
-    known = [
-        inside(start, shape[axis] - sizes[axis] + 1, array_type(start).shape) for axis, start in starts.items()
-    ]
+    known = [inside(start, shape[axis] - sizes[axis] + 1, array_type(start).shape) for axis, start in starts.items()]
     return functools.reduce(compare.logical_and, known) if known else None
 
 

@@ -156,7 +156,13 @@ def case_gathers_of_integers_filled(rng):
     at = rng.integers(-4, 20, (5, 1)).astype(np.int32)
     numbers = lax.GatherDimensionNumbers((), (0,), (0,))
     return [
-        outputs([lambda x, at: lax.gather(x, at, numbers, (1,), mode="fill")], table.astype(kind), at, shapes=[(5,)], dtype=kind)
+        outputs(
+            [lambda x, at: lax.gather(x, at, numbers, (1,), mode="fill")],
+            table.astype(kind),
+            at,
+            shapes=[(5,)],
+            dtype=kind,
+        )
         for kind in (np.int8, np.uint8, np.int32, np.uint32)
     ]
 
