@@ -30,8 +30,10 @@ from palladio.call.tpu.sparse_core import (
     subcore_barrier,
     unpack,
 )
+from palladio.trace.indices import Indices
 
 __all__ = [
+    "Indices",
     "PackFormat",
     "ScalarSubcoreMesh",
     "VectorSubcoreMesh",

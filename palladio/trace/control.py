@@ -119,6 +119,7 @@ def _require_carry(what: str, structure: trees.Structure, body: Body, kinds: Seq
             f"the body of {what} must return a carry of the structure that it takes",
             expected=trees.shown(structure),
             got=trees.shown(body.structure),
+            jax="body result should have same structure as carry",
         )
     given = [kind[0] for kind in _output_kinds(staged)]
     wanted = [kind[0] for kind in kinds]

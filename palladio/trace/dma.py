@@ -22,7 +22,7 @@ from palladio.ops.threads import copy as ops
 from palladio.ops.threads.launch import MeshAxis
 from palladio.trace import control, semaphores
 from palladio.trace.grid import axis_index, axis_size
-from palladio.trace.reference import DynamicPart, Reference, reached, require_reference
+from palladio.trace.reference import DynamicPart, FilteredPart, Reference, reached, require_reference
 from palladio.trace.select_ref import SelectedRef
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
@@ -221,7 +221,7 @@ def core_ref(ref: Any, place: Mapping[str, Any]) -> Reference:
 # Copies.
 
 
-Copied = Reference | SelectedRef | DynamicPart
+Copied = Reference | SelectedRef | DynamicPart | FilteredPart
 """The data that a copy reads or writes."""
 
 
@@ -270,6 +270,9 @@ class AsyncCopyDescriptor:
         if isinstance(self.dst_ref, DynamicPart):
             self._start_elements(self.src_ref, self.dst_ref, add)  # type: ignore[arg-type]
             return
+        if isinstance(self.src_ref, FilteredPart) or isinstance(self.dst_ref, FilteredPart):
+            self._start_filtered(add)
+            return
         if not self.is_remote:
             roots, stacks, operands = reached(self.src_ref, self.dst_ref, self.recv_sem)
             reduction = {"reduction": "add"} if add else {}
@@ -304,6 +307,31 @@ class AsyncCopyDescriptor:
 
         along(sorted(target.slices), {})
 
+    def _start_filtered(self, add: bool) -> None:
+        """Start a copy for each index that is not ignored; the others count as having arrived."""
+        if self.is_remote or (isinstance(self.dst_ref, FilteredPart) and isinstance(self.src_ref, FilteredPart)):
+            raise PalladioNotImplementedError(
+                "indices with ignored ones are on one side of a copy within a core", got=repr(self)
+            )
+        part = self.src_ref if isinstance(self.src_ref, FilteredPart) else self.dst_ref
+        count = part.shape[0]
+
+        @control.loop(0, count)
+        def _(number: Any) -> None:
+            index = part.indices[number]
+
+            def copy() -> None:
+                source, target = (
+                    each.reference.at[index] if isinstance(each, FilteredPart) else each.at[number]
+                    for each in (self.src_ref, self.dst_ref)
+                )
+                AsyncCopyDescriptor(source, target, self.send_sem, self.recv_sem, self.remote).start(add=add)
+
+            def skip() -> None:
+                semaphores.semaphore_signal(self.recv_sem, self._bytes // count)
+
+            control.cond(index != part.ignored, copy, skip)
+
     def _with(self, place: int, ref: Reference) -> AsyncCopyDescriptor:
         """The copy of one choice: another source (0) or target (1), or another semaphore for one (2, 3)."""
         parts = [self.src_ref, self.dst_ref, self.send_sem, self.recv_sem]
@@ -329,7 +357,7 @@ class AsyncCopyDescriptor:
             waits = [functools.partial(self._wait, ref) for ref in semaphore.refs]
             control.switch(semaphore.index, waits)
             return
-        if isinstance(self.dst_ref, DynamicPart):
+        if isinstance(self.dst_ref, (DynamicPart, FilteredPart)) or isinstance(self.src_ref, FilteredPart):
             semaphores.semaphore_wait(semaphore, self._bytes)
             return
         (root,), (stack,), operands = reached(semaphore)
@@ -361,7 +389,7 @@ def _semaphore(value: Any, argument: str) -> Copied:
 
 def _pair(src: Any, dst: Any, names: tuple[str, str]) -> tuple[Copied, Copied]:
     source, target = (
-        each if isinstance(each, (SelectedRef, DynamicPart)) else require_reference(each, name)
+        each if isinstance(each, (SelectedRef, DynamicPart, FilteredPart)) else require_reference(each, name)
         for each, name in zip((src, dst), names, strict=True)
     )
     return source, target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,19 @@ def index_transform(key: Any, shape: Shape, first_operand: int) -> tuple[Index, 
         for axis, (part, extent) in enumerate(zip(keys, shape, strict=True))
     )
     return Index(entries), operands
+
+
+@dataclass(frozen=True, eq=False)
+class Indices:
+    """An index vector for a copy: `ref.at[plsc.Indices(indices, ignored_value=-1)]`.
+
+    Args:
+        indices: `i32[n]`, or a reference to them.
+        ignored_value: a number in place of an index, for which nothing is copied; None if each is an index.
+    """
+
+    indices: Any
+    ignored_value: int | None = None
 
 
 def has_dynamic_size(key: Any) -> bool:

@@ -24,7 +24,7 @@ from palladio.ir.core import Var
 from palladio.ir.paths import renumbered
 from palladio.ops.references import memory
 from palladio.ops.threads import wgmma
-from palladio.trace.indices import Slice, has_dynamic_size, index_transform, without_dynamic_slices
+from palladio.trace.indices import Indices, Slice, has_dynamic_size, index_transform, without_dynamic_slices
 from palladio.trace.trace import Trace, Traced
 from palladio.types import dtypes
 from palladio.types.transforms import Bitcast, Index, Operand, Peer, Reshape, Transform, Transpose, transformed
@@ -286,6 +286,8 @@ class _At:
         self.reference = reference
 
     def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, Indices):
+            return _indexed(self.reference, key)
         if has_dynamic_size(key):
             rest, slices = without_dynamic_slices(key, self.reference.ndim)
             return DynamicPart(self.reference._reach(rest), slices)
@@ -367,6 +369,71 @@ class DynamicPart(OnlyCopied):
             got=repr(self),
             hint="copy it: pltpu.sync_copy(part, buffer.at[pl.ds(0, size)]); or read a static size under a mask",
         )
+
+
+class FilteredPart(OnlyCopied):
+    """The parts of a reference at an index vector without those of an ignored index, for copies.
+
+    Fields:
+        reference: the reference that is indexed along its first axis.
+        indices: i32[n].
+        ignored: the number that is not an index.
+    """
+
+    __slots__ = ("ignored", "indices", "reference")
+
+    def __init__(self, reference: Reference, indices: Any, ignored: int) -> None:
+        self.reference, self.indices, self.ignored = reference, indices, ignored
+
+    def __repr__(self) -> str:
+        return f"parts at indices other than {self.ignored} of a {self.reference!r}"
+
+    @property
+    def array(self) -> ArrayType:
+        """The type of its value, with all indices."""
+        kind = self.reference.array
+        return ArrayType((*self.indices.shape, *kind.shape[1:]), kind.dtype)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape, with all indices."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of its elements."""
+        return self.reference.dtype
+
+    @property
+    def memory_space(self) -> MemorySpace:
+        """The memory space."""
+        return self.reference.memory_space
+
+    def in_peer(self, blocks: Mapping[str, Any]) -> FilteredPart:
+        """The same parts in another core."""
+        return FilteredPart(self.reference.in_peer(blocks), self.indices, self.ignored)
+
+    def _refuse(self) -> NoReturn:
+        raise PalladioTypeError(
+            "parts at indices of which some are ignored are there for copies",
+            got=repr(self),
+            hint="copy them: pltpu.sync_copy(parts, buffer)",
+        )
+
+
+def _indexed(reference: Reference, key: Indices) -> Any:
+    """`reference.at[key]`."""
+    indices = key.indices[...] if isinstance(key.indices, Reference) else key.indices
+    if key.ignored_value is None:
+        return reference.at[indices]
+    kind = convert.array_type(indices)
+    if kind.ndim != 1 or not dtypes.is_integer(kind.dtype) or not reference.ndim:
+        raise PalladioTypeError(
+            "indices of which some are ignored are a vector of integers along the first axis",
+            argument="indices",
+            got=f"{kind} for a {reference!r}",
+        )
+    return FilteredPart(reference, indices, key.ignored_value)
 
 
 def _names_the_first(key: Any) -> bool:

@@ -298,3 +298,95 @@ def test_one_index_vector_for_each_axis() -> None:
         """,
     ):
         pl.pallas_call(kernel, pl.ShapeDtypeStruct((4,), np.float32))(np.ones((4, 4), np.float32))
+
+
+@pytest.mark.parametrize("executor", [None, "reference", "simulator"])
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("by_reference", [True, False])
+def test_copies_leave_out_an_ignored_index(executor: str | None, side: str, by_reference: bool) -> None:
+    def kernel(x_ref: Any, at_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.full(o_ref.shape, -7, o_ref.dtype)
+        indices = plsc.Indices(at_ref if by_reference else at_ref[...], ignored_value=4)
+        if side == "source":
+            pltpu.sync_copy(x_ref.at[indices], o_ref)
+        else:
+            pltpu.sync_copy(x_ref, o_ref.at[indices])
+
+    x = np.arange(16, dtype=np.int32).reshape(8, 2)
+    at = np.array([3, 4, 0, 1, 4, 7, 2, 5], np.int32)
+    found = pl.pallas_call(kernel, like(x), interpret=executor)(x, at)
+    expected = np.full_like(x, -7)
+    for n, index in enumerate(at):
+        if index != 4:
+            source, target = (index, n) if side == "source" else (n, index)
+            expected[target] = x[source]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_indices_without_an_ignored_one_are_those_of_a_reference() -> None:
+    def kernel(x_ref: Any, at_ref: Any, o_ref: Any) -> None:
+        pltpu.sync_copy(x_ref.at[plsc.Indices(at_ref)], o_ref)
+
+    np.testing.assert_array_equal(pl.pallas_call(kernel, like(X))(X, X % 16), X[X % 16])
+
+
+def used(use: Any) -> Any:
+    def kernel(x_ref: Any, at_ref: Any, o_ref: Any) -> None:
+        use(x_ref, plsc.Indices(at_ref[...], ignored_value=4), o_ref)
+
+    return pl.pallas_call(kernel, like(X))(X, X)
+
+
+def test_parts_without_ignored_indices_are_only_copied() -> None:
+    with shows(
+        TypeError,
+        """
+        parts at indices of which some are ignored are there for copies
+          got:      parts at indices other than 4 of a reference to i32[16] in any
+          hint:     copy them: pltpu.sync_copy(parts, buffer)
+          test_sparse_core.py:N, in <lambda>
+            used(lambda x, indices, o: x.at[indices][...])
+                                       ^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        used(lambda x, indices, o: x.at[indices][...])
+    with shows(
+        TypeError,
+        """
+        indices: indices of which some are ignored are a vector of integers along the first axis
+          got:      i32[2,2] for a reference to i32[16] in any
+          test_sparse_core.py:N, in <lambda>
+            used(lambda x, indices, o: x.at[plsc.Indices(np.zeros((2, 2), np.int32), 4)])
+                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        used(lambda x, indices, o: x.at[plsc.Indices(np.zeros((2, 2), np.int32), 4)])
+    with shows(
+        NotImplementedError,
+        """
+        indices with ignored ones are on one side of a copy within a core
+          got:      copy of parts at indices other than 4 of a reference to i32[16] in any to parts at indices other than 4 of a reference to i32[16] in any
+          test_sparse_core.py:N, in <lambda>
+            used(lambda x, indices, o: pltpu.sync_copy(x.at[indices], o.at[indices]))
+                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,  # noqa: E501
+    ):
+        used(lambda x, indices, o: pltpu.sync_copy(x.at[indices], o.at[indices]))
+
+
+def test_a_parallel_loop_carries_no_reference() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        plsc.parallel_loop(0, 1, carry=[x_ref])(lambda i, carry: carry)
+
+    with shows(
+        TypeError,
+        """
+        carry: a reference is not carried: the function uses it where it is
+          got:      reference to i32[16] in any
+          in JAX:   Carried values may not be refs, but got: Ref<any>{int32[16]}
+          test_sparse_core.py:N, in kernel
+            plsc.parallel_loop(0, 1, carry=[x_ref])(lambda i, carry: carry)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(kernel, like(X))(X)

@@ -15,6 +15,7 @@ from palladio.array import convert
 from palladio.array.convert import Array, ArrayLike
 from palladio.array.functions import bits, compare, creation, indexing, order, shape
 from palladio.array.functions import reduce as reduction
+from palladio.base import trees
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.trace import access, control, semaphores
 from palladio.trace.dma import core_ref, enclosing_cores, semaphore_signal
@@ -398,8 +399,18 @@ def parallel_loop(
         unroll: advice to compilers.
 
     Raises:
-        PalladioTypeError, PalladioValueError: as of `pl.loop`.
+        PalladioTypeError, PalladioValueError: as of `pl.loop`; references in the carry.
     """
+    for leaf in trees.flatten(carry)[0]:
+        if isinstance(leaf, Reference):
+            kind = leaf.array
+            raise PalladioTypeError(
+                "a reference is not carried: the function uses it where it is",
+                argument="carry",
+                got=repr(leaf),
+                jax=f"Carried values may not be refs, but got: Ref<{leaf.memory_space}>"
+                f"{{{kind.dtype}[{','.join(map(str, kind.shape))}]}}",
+            )
     return control.loop(lower, upper, init_carry=carry, step=step, unroll=unroll)
 
 
