@@ -413,11 +413,23 @@ use_mesh = set_mesh
 @functools.wraps(shard_map)
 def sharded(f: Callable[..., Any] | None = None, *, mesh: Any = None, **options: Any) -> Any:
     """`palladio.shard_map`, on the mesh of `set_mesh` and with the specs of `reshard` where none are given."""
-    mesh = mesh if mesh is not None else _Current.mesh
-    if isinstance(mesh, AbstractMesh):
-        mesh = make_mesh(mesh.axis_sizes, mesh.axis_names)
     if f is None:
         return functools.partial(sharded, mesh=mesh, **options)
+    mesh = mesh if mesh is not None else _Current.mesh
+    if mesh is not None:
+        return _sharded_on(mesh, f, options)
+
+    @functools.wraps(f)
+    def on_the_mesh_of_the_call(*args: Any) -> Any:
+        return _sharded_on(_Current.mesh, f, options)(*args)
+
+    return on_the_mesh_of_the_call
+
+
+def _sharded_on(mesh: Any, f: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """`sharded` on a mesh."""
+    if isinstance(mesh, AbstractMesh):
+        mesh = make_mesh(mesh.axis_sizes, mesh.axis_names)
     known = {name: value for name, value in options.items() if name in ("in_specs", "out_specs", "interpret")}
     if "in_specs" in known:
         spread = functools.partial(_spreading, mesh, known.get("out_specs"))

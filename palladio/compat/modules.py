@@ -66,6 +66,19 @@ OWN: dict[str, Mapping[str, Any]] = {
         "shard_map": functions.sharded,
         "typeof": functions.typeof,
     },
+    "jax.ad_checkpoint": {
+        "checkpoint": functions.checkpoint,
+        "checkpoint_name": lambda x, name: x,
+        "remat": functions.checkpoint,
+    },
+    "jax.checkpoint_policies": {
+        "dots_saveable": None,
+        "everything_saveable": None,
+        "nothing_saveable": None,
+        "save_and_offload_only_these_names": functions.no_effect,
+        "save_any_names_but_these": functions.no_effect,
+        "save_only_these_names": functions.no_effect,
+    },
     "jax.core": {"ShapedArray": functions.ShapeDtypeStruct, "Tracer": Traced},
     "jax.debug": {"print": functions.debug_print},
     "jax.dtypes": {
@@ -128,6 +141,7 @@ OWN: dict[str, Mapping[str, Any]] = {
 """Names that no module of Palladio has."""
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
+    "jax._src.state.discharge.run_state": ("palladio", "run_state"),
     "jax.P": ("palladio", "PartitionSpec"),
     "jax.custom_jvp": ("palladio.compat.gradients", "custom_jvp"),
     "jax.custom_vjp": ("palladio.compat.gradients", "custom_vjp"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from typing import Any
@@ -221,3 +222,28 @@ def test_array_functions_take_the_place_of_their_result() -> None:
         import jax
     zeros = jax.numpy.zeros((2,), out_sharding=jax.P(None), device=jax.devices()[0])
     assert isinstance(zeros, jax.Array) and np.array_equal(zeros, [0, 0])
+
+
+def test_shard_map_takes_the_mesh_of_its_call() -> None:
+    with compat.jax():
+        import jax
+
+    @functools.partial(jax.shard_map, in_specs=jax.P("x"), out_specs=jax.P("x"))
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    with jax.set_mesh(jax.make_mesh((2,), ("x",))):
+        assert np.array_equal(double(np.float32([1, 2, 3, 4])), [2, 4, 6, 8])
+    with pytest.raises(pl.PalladioTypeError, match="devices are those of a mesh"):
+        double(np.float32([1, 2]))
+
+
+def test_what_is_saved_for_a_gradient_changes_no_result() -> None:
+    with compat.jax():
+        import jax
+
+    def f(x: Any) -> Any:
+        policy = jax.checkpoint_policies.save_only_these_names("y")
+        return jax.remat(lambda x: jax.ad_checkpoint.checkpoint_name(x * x, name="y"), policy=policy)(x).sum()
+
+    assert np.array_equal(jax.grad(f)(np.float32([1, 2])), [2, 4])

@@ -10,6 +10,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
+import palladio.tpu.sparse_core as plsc
 from palladio import lax
 
 pytestmark = pytest.mark.filterwarnings("ignore::palladio.NotCompiledWarning")
@@ -151,3 +152,31 @@ def test_a_race_between_devices_is_found() -> None:
     )
     with pytest.raises(pl.PalladioError, match="o_ref"):
         call(X)
+
+
+@pytest.mark.parametrize("interpret", [None, "reference", "simulator"])
+def test_scratch_of_one_of_several_meshes_on_each_device(interpret: Any) -> None:
+    scalars, vectors = (
+        plsc.ScalarSubcoreMesh(axis_name="core", num_cores=1),
+        plsc.VectorSubcoreMesh(core_axis_name="core", subcore_axis_name="subcore", num_cores=1, num_subcores=2),
+    )
+
+    def signals(x_ref: Any, o_ref: Any, go: Any) -> None:
+        for subcore in range(2):
+            pl.semaphore_signal(go, device_id={"core": 0, "subcore": subcore})
+
+    def doubles(x_ref: Any, o_ref: Any, go: Any) -> None:
+        pl.semaphore_wait(go)
+        row = lax.axis_index("subcore")
+        pltpu.sync_copy(x_ref.at[row], o_ref.at[row])
+
+    def on_device(x: Any) -> Any:
+        return pl.kernel(
+            [signals, doubles],
+            pl.ShapeDtypeStruct.like(x),
+            mesh=[scalars, vectors],
+            scratch_types=[REGULAR @ vectors],
+        )(x)
+
+    found = pl.shard_map(on_device, mesh=RING, in_specs=P("x"), out_specs=P("x"), interpret=interpret)(X)
+    np.testing.assert_array_equal(found, X)

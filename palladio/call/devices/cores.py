@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from palladio.array import convert
@@ -76,11 +76,12 @@ def on_all_cores(call: LaunchCall, arrived: Arrived, devices: Devices, interpret
     types = tuple(ShapeDtypeStruct((devices.count, *type.shape), type.dtype) for type in wanted)
     aliases = [(arrays.index(source), target) for source, target in call.aliases]
     aliases += [(len(arrays) + n, len(call.outputs.types) + n) for n in range(len(refs))]
+    meshes = [_OnDevices(devices.axes, mesh) for mesh in call.meshes]
     launch = LaunchCall(
         [of_own_device(body) for body in call.bodies],
-        [_OnDevices(devices.axes, mesh) for mesh in call.meshes],
+        meshes,
         Outputs(types),
-        call.scratch,
+        _owned_by(meshes, call),
         tuple(aliases),
         what=call.what,
         name=call.__name__,
@@ -89,3 +90,15 @@ def on_all_cores(call: LaunchCall, arrived: Arrived, devices: Devices, interpret
     )
     launch.advice = call.advice
     return launch
+
+
+def _owned_by(meshes: Sequence[_OnDevices], call: LaunchCall) -> Any:
+    """The scratch of a launch; what belongs to one of its meshes belongs to that mesh on all devices."""
+    leaves, structure = trees.flatten(call.scratch)
+    return trees.unflatten(
+        structure,
+        [
+            leaf if owner is None else replace(leaf, mesh=meshes[owner])
+            for leaf, owner in zip(leaves, call.owners, strict=True)
+        ],
+    )

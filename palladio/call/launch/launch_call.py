@@ -302,7 +302,7 @@ class _Builder:
         programs, captured = self.with_common_captures(made, staged)
         made, programs = without_unused_barriers(made, programs, len(own))
         for number, program in enumerate(programs):
-            check_owners(made, number, program)
+            check_owners(made, number, program, [getattr(each.core_type, "name", "gpu") for each in call.meshes])
         return Prepared(made, programs, captured, None)
 
     def barriers(self) -> list[RefType]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Eqn, Program, walk
 from palladio.lower.place import core_axes
 from palladio.ops.threads.launch import CORES, Launch, MeshShape
@@ -39,7 +39,8 @@ def scratch_type(leaf: Any, argument: str, meshes: Sequence[Any]) -> RefType:
 
     Raises:
         PalladioTypeError: not a description of memory.
-        PalladioValueError: an owner that is not one of the meshes; with several meshes, no owner.
+        PalladioValueError: an owner that is not one of the meshes.
+        PalladioNotImplementedError: with several meshes, no owner.
     """
     found = getattr(leaf, "ref_type", None)
     if not isinstance(found, RefType):
@@ -51,11 +52,12 @@ def scratch_type(leaf: Any, argument: str, meshes: Sequence[Any]) -> RefType:
         )
     if not isinstance(leaf, Owned):
         if len(meshes) > 1 and not _is_shared(found.space, meshes):
-            raise PalladioValueError(
+            raise PalladioNotImplementedError(
                 "with several meshes, scratch belongs to one of them or lies in memory that all of them reach",
                 argument=argument,
                 expected=f"{found.space} @ mesh, or one of {', '.join(sorted(map(str, SHARED)))}",
                 got=str(found),
+                jax="MPMD map with more than one mesh requires scratch_type to have a mesh",
             )
         return found
     owner = _owner(leaf, meshes)
@@ -82,8 +84,11 @@ def _is_shared(space: MemorySpace, meshes: Sequence[Any]) -> bool:
     return space in SHARED or (space in (SEMAPHORE, DMA_SEMAPHORE) and not any(map(_on_cores, meshes)))
 
 
-def check_owners(launch: Launch, number: int, program: Program) -> None:
+def check_owners(launch: Launch, number: int, program: Program, kinds: Sequence[str]) -> None:
     """Refuse uses of another mesh's scratch that do not name the core.
+
+    Args:
+        kinds: JAX's names of the cores of each mesh.
 
     Raises:
         PalladioValueError: at such an operation.
@@ -92,7 +97,8 @@ def check_owners(launch: Launch, number: int, program: Program) -> None:
         return
     for eqn in walk(program):
         for type, stack in _foreign(eqn, number):
-            owner = launch.meshes[type.attribute(Owner).mesh]  # type: ignore[union-attr]
+            position = type.attribute(Owner).mesh  # type: ignore[union-attr]
+            owner = launch.meshes[position]
             lacking = _lacking(owner, launch.meshes[number], type.space, stack)
             if lacking is None:
                 raise PalladioValueError(
@@ -106,6 +112,8 @@ def check_owners(launch: Launch, number: int, program: Program) -> None:
                     expected=f"an index along {', '.join(lacking)}",
                     got=str(type),
                     hint=f"pltpu.core_ref(ref, {{{', '.join(f'{name!r}: ...' for name in lacking)}}}), or device_id=",
+                    jax=f"When addressing {kinds[position]} from {kinds[number]} and specifying a device_id, "
+                    f"the following axes are missing from the mesh: {{{', '.join(map(repr, lacking))}}}",
                     location=eqn.location,
                 )
 
