@@ -7,6 +7,7 @@ equation of a library kernel points at the library's line and, after it, at the 
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 from dataclasses import dataclass, replace
@@ -63,13 +64,16 @@ class Location:
 
 
 # Equal code of two files compares equal, so the file is part of the key.
-_frames: dict[tuple[str, CodeType, int], Location | None] = {}
+_frames: dict[tuple[str, CodeType, int], Location] = {}
+
+_skipped: set[str] = set()
+"""Files without user frames: most frames are of these, and a look-up of code takes longer than one of a file."""
 
 
 def _is_user(code: CodeType) -> bool:
-    file = code.co_filename
-    if file == "<string>" and code.co_name == "__init__":
+    if code.co_filename == "<string>" and code.co_name == "__init__":
         return False  # the constructor that a dataclass makes
+    file = code.co_filename
     if file.startswith("<frozen "):
         return False  # Python's own import machinery
     if file.startswith(_STANDARD) and not file.startswith(_INSTALLED):
@@ -79,16 +83,18 @@ def _is_user(code: CodeType) -> bool:
 
 def _at(code: CodeType, instruction: int, fallback_line: int | None) -> Location | None:
     """The location of an instruction, or None in a file of this package; kept by code and offset."""
+    if not _is_user(code):
+        if code.co_filename != "<string>":
+            _skipped.add(code.co_filename)
+        return None
     key = (code.co_filename, code, instruction)
     try:
         return _frames[key]
     except KeyError:
         pass
-    location = None
-    if _is_user(code):
-        line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None))
-        line = line or fallback_line or 0
-        location = Location(code.co_filename, line, end_line or line, column or 0, end_column or 0, code.co_name)
+    line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None))
+    line = line or fallback_line or 0
+    location = Location(code.co_filename, line, end_line or line, column or 0, end_column or 0, code.co_name)
     _frames[key] = location
     return location
 
@@ -100,7 +106,9 @@ def capture(depth: int = 1) -> Location | None:
     frame: FrameType | None = sys._getframe(depth)
     inner: Location | None = None
     while frame is not None:
-        location = _at(frame.f_code, frame.f_lasti, frame.f_lineno)
+        file = frame.f_code.co_filename
+        skipped = file in _skipped or (inner is not None and file.startswith(_PACKAGE))
+        location = None if skipped else _at(frame.f_code, frame.f_lasti, frame.f_lineno)
         frame = frame.f_back
         if location is None:
             continue
@@ -108,9 +116,14 @@ def capture(depth: int = 1) -> Location | None:
             inner = location
             if not location.file.startswith(_PACKAGE):
                 return inner
-        elif not location.file.startswith(_PACKAGE):
-            return replace(inner, call_site=location)
+        else:
+            return _called_from(inner, location)
     return inner
+
+
+@functools.lru_cache(maxsize=4096)
+def _called_from(inner: Location, site: Location) -> Location:
+    return replace(inner, call_site=site)
 
 
 def without_internal_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +126,8 @@ class ObjectStore:
                 self._remove_oldest()
 
     def _write(self, path: Path, data: bytes) -> None:
+        import tempfile  # with compression and random numbers, which most processes do not need
+
         file, beside = tempfile.mkstemp(_SUFFIX, dir=self.folder)
         try:
             with open(file, "wb") as opened:

@@ -122,7 +122,7 @@ def _tried(executor: Executor) -> tuple[bool, str]:
 def _processor() -> Iterator[Row]:
     try:
         found = processor()
-        from palladio.cpu.runtime import host  # with LLVM
+        from palladio.cpu.runtime import host  # few processes need it before they compile
     except (PalladioError, ImportError, OSError) as error:
         yield Row(CPU.name, str(error).splitlines()[0], works=False)
         return

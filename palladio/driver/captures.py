@@ -53,9 +53,10 @@ def reads(code: types.CodeType) -> Reads:
     variables: dict[str, Attributes] = {}
     texts: set[str] = set()
     stored: set[str] = set()
+    own = _instructions(code)
     for each in _with_inner(code):
         texts.update(constant for constant in each.co_consts if isinstance(constant, str) and constant.isidentifier())
-        instructions = _instructions(each)
+        instructions = own if each is code else _instructions(each)
         for instruction, after in zip(instructions, [*instructions[1:], None]):
             name, operation = instruction.argval, instruction.opname
             if operation in _ATTRIBUTES:
@@ -78,7 +79,7 @@ def reads(code: types.CodeType) -> Reads:
         tuple(sorted(names["globals"])),
         tuple(sorted(names["attributes"])),
         variables,
-        _of_first(code, variables),
+        _of_first(code, own, variables),
         frozenset(stored),
     )
 
@@ -101,7 +102,9 @@ def _joined(found: Attributes, after: dis.Instruction | None) -> Attributes:
     return found | {after.argval}
 
 
-def _of_first(code: types.CodeType, variables: Mapping[str, Attributes]) -> Attributes:
+def _of_first(
+    code: types.CodeType, instructions: list[dis.Instruction], variables: Mapping[str, Attributes]
+) -> Attributes:
     """The attributes of the first parameter, `self` in a method, that are read."""
     if not code.co_argcount:
         return None
@@ -109,7 +112,6 @@ def _of_first(code: types.CodeType, variables: Mapping[str, Attributes]) -> Attr
     found = variables.get(name, frozenset())  # as far as functions defined inside capture it
     if name in code.co_cellvars:
         return found  # read as captured variables are; Python 3.13 passes its cell on by LOAD_FAST
-    instructions = _instructions(code)
     for instruction, after in zip(instructions, [*instructions[1:], None]):
         if instruction.argval == name and instruction.opname in _LOCALS:
             found = _joined(found, after)

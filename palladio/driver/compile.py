@@ -68,7 +68,7 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
 
 def llvm(call: Eqn) -> Emitted:
     """The LLVM text of a kernel call in the initialised form."""
-    from palladio.cpu.kernels import lowered  # imported on first use, since it imports LLVM
+    from palladio.cpu.kernels import lowered  # imported on first use: evaluated kernels need no compiler
 
     return lowered(call)
 

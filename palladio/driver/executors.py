@@ -134,7 +134,7 @@ SIMULATOR = simulator(SimulatorOptions())
 
 
 def _import_cpu() -> Any:
-    from palladio.cpu.executor import load_compiled  # imports LLVM, a quarter of Palladio's import time
+    from palladio.cpu.executor import load_compiled  # takes a quarter of Palladio's import time
 
     return load_compiled
 

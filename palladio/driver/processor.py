@@ -32,7 +32,7 @@ def processor() -> Processor:
 
 @functools.cache
 def _processor(instructions: str, threads: int) -> Processor:
-    from palladio.cpu.runtime import host  # imports LLVM, a quarter of Palladio's import time
+    from palladio.cpu.runtime import host  # few processes need it before they compile
     from palladio.cpu.runtime.caches import cache_bytes
 
     found = host.current()

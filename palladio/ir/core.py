@@ -67,7 +67,7 @@ class Eqn:
     @property
     def input_types(self) -> tuple[Type, ...]:
         """The types of the inputs."""
-        return tuple(atom.type for atom in self.inputs)
+        return tuple([atom.type for atom in self.inputs])
 
     @property
     def written(self) -> frozenset[Var]:
@@ -399,4 +399,6 @@ class Op:
         found = set(self.effects(*input_types, **params) if callable(self.effects) else self.effects)
         if self.sync is not None:
             found.add(SYNC)
+        if not found:
+            return ()
         return tuple(sorted(found, key=lambda e: (e.kind.value, -1 if e.position is None else e.position)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_not
 from typing import Any
 
 from palladio.base.locations import Location
@@ -18,7 +19,7 @@ def with_parts(eqn: Eqn, inputs: Sequence[Atom], params: dict[str, Any]) -> Eqn:
     It is the same object if nothing changed. The output types must not change; the verifier checks it.
     """
     inputs = tuple(inputs)
-    if params is eqn.params and all(new is old for new, old in zip(inputs, eqn.inputs, strict=True)):
+    if params is eqn.params and inputs == eqn.inputs:  # atoms are equal if they are the same object
         return eqn
     effects = tuple(
         (effect.kind, None if effect.position is None else inputs[effect.position])
@@ -29,29 +30,36 @@ def with_parts(eqn: Eqn, inputs: Sequence[Atom], params: dict[str, Any]) -> Eqn:
 
 def substituted(eqn: Eqn, substitution: Substitution) -> Eqn:
     """The equation with its inputs replaced as the substitution says."""
+    if substitution.keys().isdisjoint(eqn.inputs):
+        return eqn
     return with_parts(eqn, [substitution.get(atom, atom) for atom in eqn.inputs], eqn.params)
 
 
 def map_subprograms(params: dict[str, Any], change: Callable[[Program], Program]) -> dict[str, Any]:
     """The parameters with each program among them changed; the same dictionary if none did."""
-    changed = {key: _mapped(value, change) for key, value in params.items()}
-    return changed if any(changed[key] is not value for key, value in params.items()) else params
+    changed = params
+    for key, value in params.items():
+        new = _mapped(value, change)
+        if new is not value:
+            changed = {**changed, key: new}
+    return changed
 
 
 def _mapped(value: Any, change: Callable[[Program], Program]) -> Any:
     if isinstance(value, Program):
         return change(value)
-    if isinstance(value, tuple) and any(isinstance(item, Program) for item in value):
-        items = tuple(_mapped(item, change) for item in value)
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    if isinstance(value, tuple):
+        for item in value:
+            if isinstance(item, Program):
+                items = tuple(_mapped(item, change) for item in value)
+                return items if any(map(is_not, items, value)) else value
     return value
 
 
 def with_body(program: Program, eqns: Iterable[Eqn], outputs: Iterable[Atom]) -> Program:
     """The program with other equations and outputs; itself if nothing changed."""
     eqns, outputs = tuple(eqns), tuple(outputs)
-    same = len(eqns) == len(program.eqns) and all(new is old for new, old in zip(eqns, program.eqns, strict=True))
-    if same and all(new is old for new, old in zip(outputs, program.outputs, strict=True)):
+    if eqns == program.eqns and outputs == program.outputs:  # these, too, are equal only to themselves
         return program
     return Program(program.inputs, eqns, outputs, program.name, program.location)
 

@@ -48,15 +48,16 @@ def _verify_equation(eqn: Eqn, known: set[Atom], program: Program, after: str) -
     for var in eqn.outputs:
         if var in known:
             _blame(after, program, eqn, f"output {var!r} is defined twice")
+    given = eqn.input_types
     try:
-        types = tuple(eqn.op.type(*eqn.input_types, **eqn.params))
+        types = tuple(eqn.op.type(*given, **eqn.params))
     except (PalladioError, TypeError) as error:
         _blame(after, program, eqn, str(error))
     if types != tuple(var.type for var in eqn.outputs):
         _blame(after, program, eqn, f"its outputs should have types {', '.join(map(str, types))}")
     effects = tuple(
         (effect.kind, None if effect.position is None else eqn.inputs[effect.position])
-        for effect in eqn.op.effects_of(eqn.input_types, eqn.params)
+        for effect in eqn.op.effects_of(given, eqn.params)
     )
     if effects != eqn.effects:
         _blame(after, program, eqn, "its effects are not those of its operation")

@@ -6,6 +6,7 @@ and launches. Arithmetic that may overflow has the whole range of its dtype.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from palladio.ops.control import cond, loop, repeat, scope
 from palladio.ops.grid import BlockMap, Grid, grid_call
 from palladio.ops.threads.launch import collective_scope, launch
 from palladio.types import dtypes
+from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Type
 
 
@@ -46,13 +48,16 @@ Rule = Callable[[Eqn, Sequence[Range]], Range | None]
 
 def whole(type: Type) -> Range | None:
     """The range of a dtype; None unless it is integer or bool."""
-    if not isinstance(type, ArrayType):
-        return None
-    if dtypes.is_bool(type.dtype):
+    return _whole(type.dtype) if isinstance(type, ArrayType) else None
+
+
+@functools.cache
+def _whole(dtype: DType) -> Range | None:
+    if dtypes.is_bool(dtype):
         return Range(0, 1)
-    if not dtypes.is_integer(type.dtype):
+    if not dtypes.is_integer(dtype):
         return None
-    return Range(int(dtypes.iinfo(type.dtype).min), int(dtypes.iinfo(type.dtype).max))
+    return Range(int(dtypes.iinfo(dtype).min), int(dtypes.iinfo(dtype).max))
 
 
 def range_of(atom: Atom, known: Mapping[Var, Range]) -> Range | None:

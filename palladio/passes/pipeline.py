@@ -79,8 +79,8 @@ def run_passes(
     """Apply passes to a program in order.
 
     Args:
-        verify_each: verify after every pass, and check its forms; default is the knob `PALLADIO_VERIFY`. The last
-            result is always verified.
+        verify_each: verify after every pass, and check its forms; default is the knob `PALLADIO_VERIFY`. The given
+            program's form and the last result are always checked.
         dump: called with a heading and the program's text before the first and after every pass.
 
     Raises:
@@ -90,12 +90,11 @@ def run_passes(
     if dump is not None:
         dump(f"-- {program.name}\n{print_program(program)}")
     for number, each in enumerate(passes):
-        checked = verify_each or number == len(passes) - 1
-        if checked:
+        if verify_each or number == 0:
             _check_form(program, each.consumes, f"before {each.name}")
         with attach(program.location, f"running the pass {each.name}"):
             result = each.run(program)
-        if checked:
+        if verify_each or number == len(passes) - 1:
             _verify(result, each)
         if dump is not None:
             unchanged = result is program or print_program(result) == print_program(program)

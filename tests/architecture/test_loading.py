@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from palladio.cpu.runtime.executable import SUPPORTED
 
 EVALUATED = """
 import numpy as np
@@ -57,8 +60,15 @@ def test_an_evaluated_kernel_needs_no_compiler_and_no_machine() -> None:
 
 def test_a_compiled_kernel_needs_no_machine() -> None:
     found = loaded(EVALUATED.format(executor="cpu"))
-    assert "llvmlite" in found
+    assert "palladio.cpu.executor" in found
     assert among(found, (*MACHINE, *OTHERS)) == []
+
+
+def test_a_kernel_that_is_on_disk_needs_no_llvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_CACHE", str(tmp_path))
+    first, second = (loaded(EVALUATED.format(executor="cpu")) for _ in range(2))
+    assert "llvmlite.binding" in first
+    assert ("llvmlite.binding" in second) != SUPPORTED
 
 
 @pytest.mark.parametrize(

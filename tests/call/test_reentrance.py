@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 import palladio as pl
 from palladio.base import signals
 from palladio.base.signals import uninterrupted
-from palladio.cpu.runtime import machine_code
+from palladio.cpu.runtime import elf, machine_code
 from palladio.driver import blas_threads, cache
 from palladio.driver.blas_threads import one_thread
 from palladio.driver.cache import PreparedCache
@@ -230,7 +230,8 @@ def test_an_interrupt_while_code_is_compiled_leaves_the_compiler_to_other_thread
 
 
 def test_unused_code_is_freed_where_no_interrupt_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the thread that compiles next, not by the main thread, which drops the last reference."""
+    """By the thread that compiles next, not by the main thread, which drops the last reference to what LLVM loaded."""
+    monkeypatch.setattr(elf, "loaded", lambda code: None)
     freed: list[int] = []
     original = executionengine.ExecutionEngine._dispose
 

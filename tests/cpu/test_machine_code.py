@@ -3,13 +3,15 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.cpu.runtime import machine_code
+from palladio.cpu.runtime import elf, machine_code
+from palladio.cpu.runtime.detected import detected
 from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
 
 TEXT = """
@@ -38,6 +40,14 @@ def test_the_second_one_is_not_compiled(folder):
     assert result(first) == result(second) == 42
 
 
+def test_llvm_loads_what_is_not_loaded_here(folder, monkeypatch):
+    MachineCode(TEXT, KERNEL)
+    monkeypatch.setattr(elf, "loaded", lambda code: None)
+    again = MachineCode(TEXT, KERNEL)
+    assert not again.compiled_here
+    assert result(again) == 42
+
+
 def test_another_text_is_another_entry(folder):
     MachineCode(TEXT, KERNEL)
     assert MachineCode(TEXT.replace("add", "mul"), KERNEL).compiled_here
@@ -48,11 +58,12 @@ def test_another_text_is_another_entry(folder):
     ("where", "name", "value"),
     [
         (machine_code.llvmlite, "__version__", "0.0.0"),
-        (machine_code.llvm, "llvm_version_info", (1, 0, 0)),
+        (machine_code, "detected", lambda: replace(detected(), version="1.0.0")),
         (machine_code, "_LEVEL", 1),
         (machine_code, "_TUNING", {"loop_unrolling": True}),
+        (machine_code, "_LONG", 3),
     ],
-    ids=["llvmlite", "LLVM", "level", "passes"],
+    ids=["llvmlite", "LLVM", "level", "passes", "length"],
 )
 def test_code_made_in_another_way_is_another_entry(folder, monkeypatch, where, name, value):
     MachineCode(TEXT, KERNEL)
@@ -146,7 +157,7 @@ def test_many_processes_at_once_share_the_folder(folder):
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors.decode()
     entries = list(folder.iterdir())
-    assert len(entries) == 2  # the kernel, and the products that it calls
+    assert len(entries) == 2 + elf.SUPPORTED  # two kernels; and what LLVM said of the processor
 
 
 def test_a_kernel_call_uses_what_is_kept(folder):

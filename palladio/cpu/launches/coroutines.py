@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import llvmlite.binding as llvm
-
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Arena, StridedArray
-from palladio.cpu.emit.llvm_types import I1, I8, I64, PTR
+from palladio.cpu.emit.llvm_types import I1, I8, I64, PTR, LlvmType
 from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
 from palladio.cpu.runtime.callbacks import Callback
+from palladio.cpu.runtime.detected import detected
 from palladio.types.types import RefType
 
 WORD = 8
@@ -179,7 +178,7 @@ class ThreadCoroutine(ThreadFunction):
             "llvm.coro.size": "declare i64 @llvm.coro.size.i64()",
             "llvm.coro.begin": "declare ptr @llvm.coro.begin(token, ptr)",
             "llvm.coro.suspend": "declare i8 @llvm.coro.suspend(token, i1)",
-            "llvm.coro.end": f"declare {_ENDS} @llvm.coro.end(ptr, i1, token)",
+            "llvm.coro.end": f"declare {_ended()} @llvm.coro.end(ptr, i1, token)",
         }
         e.line("%id = call token @llvm.coro.id(i32 0, ptr null, ptr null, ptr null)")
         e.line("%size = call i64 @llvm.coro.size.i64()")
@@ -250,8 +249,8 @@ class ThreadCoroutine(ThreadFunction):
         e.store(i64(THREAD_DONE), V("%status", PTR), WORD)
         e.jump("stopped")
         e.label("stopped")
-        ends = "" if _ENDS == "void" else "%ended = "
-        e.line(f"{ends}call {_ENDS} @llvm.coro.end(ptr %coroutine, i1 false, token none)")
+        ends = "" if _ended() == "void" else "%ended = "
+        e.line(f"{ends}call {_ended()} @llvm.coro.end(ptr %coroutine, i1 false, token none)")
         e.line("ret ptr %coroutine")
         head = f"define internal ptr @{self.name}({ARGUMENTS}) presplitcoroutine {{"
         warps = [child.text() for child in self.children]
@@ -260,8 +259,9 @@ class ThreadCoroutine(ThreadFunction):
         return "\n".join([*warps, head, "entry:", *self.slots, *e.lines, "}"])
 
 
-# From LLVM 22 on, the end of a coroutine has no result.
-_ENDS = "void" if llvm.llvm_version_info[0] >= 22 else I1
+def _ended() -> LlvmType | str:
+    """The type of the result of `llvm.coro.end`, which has none from LLVM 22 on."""
+    return "void" if int(detected().version.partition(".")[0]) >= 22 else I1
 
 
 def moved(buffer: StridedArray, e: Emitter, distance: Int) -> StridedArray:

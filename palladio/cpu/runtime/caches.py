@@ -20,12 +20,15 @@ def cache_bytes(folder: Path = _FOLDER) -> tuple[int, int, int]:
     found: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
         try:
-            kind, level, size = (
-                (index / name).read_text(encoding="ascii").strip() for name in ("type", "level", "size")
-            )
+            kind, level, size = (_read(index / name) for name in ("type", "level", "size"))
             if kind in ("Data", "Unified"):
                 found[int(level)] = int(size.rstrip("KMG")) * _UNITS.get(size[-1:], 1)
         except (OSError, ValueError):
             continue
     first, second = found.get(1, ASSUMED[0]), found.get(2, ASSUMED[1])
     return first, second, found[max(found)] if max(found, default=0) > 2 else max(ASSUMED[2], second)
+
+
+def _read(path: Path) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return file.read().decode().strip()

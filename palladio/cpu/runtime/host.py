@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import llvmlite.binding as llvm
-
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
-from palladio.base.signals import uninterrupted
+from palladio.cpu.runtime.detected import detected
 
 
 @dataclass(frozen=True)
@@ -121,13 +119,8 @@ def _sets(native: Processor, has: frozenset[str]) -> list[str]:
 
 @functools.cache
 def _native() -> tuple[Processor, frozenset[str]]:
-    return uninterrupted(_detect)
-
-
-def _detect() -> tuple[Processor, frozenset[str]]:
-    features = llvm.get_host_cpu_features()
-    has = frozenset(name for name, present in features.items() if present)
-    return Processor.of(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten(), has), has
+    found = detected()
+    return Processor.of(found.triple, found.cpu, found.features, found.has), found.has
 
 
 def available() -> list[str]:

@@ -2,7 +2,7 @@
 
 Code is keyed by everything that determines it: the text, the target processor, and the version and options of LLVM.
 Palladio's version is not in the key: a version that writes another text finds no entry, and one that writes the same
-text can use the same code.
+text can use the same code. LLVM is imported where code is compiled, not where it is found.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import hashlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import llvmlite
-import llvmlite.binding as llvm
-from llvmlite.binding.newpassmanagers import NewPassManager
 
 from palladio.base import object_store
 from palladio.base.holding import HOLDING
 from palladio.base.signals import uninterrupted
-from palladio.cpu.runtime import host
+from palladio.cpu.runtime import elf, host
+from palladio.cpu.runtime.detected import detected
 from palladio.cpu.runtime.host import Processor
 
 _lock = threading.RLock()
@@ -35,6 +34,16 @@ _LEVEL = 2
 _TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unrolling": False}
 """The lowering vectorises and unrolls itself."""
 
+_LONG, _LONG_LEVEL = 2000, 1
+"""Lines of text beyond which fewer passes run, and LLVM's level for these.
+
+Much of the time of a first call is the passes', and long kernels take most. Theirs are products with all cases of their
+edges, which spend the time of a call in micro-kernels, and were not slower with fewer passes (within 1 % on AVX-512).
+"""
+
+_BETWEEN = ("ipsccp", "dead_arg_elimination", "global_opt", "post_order_function_attributes")
+"""Passes on the whole of a long module: micro-kernels get those of their arguments that all calls share as constants,
+which the passes on each function then use."""
 
 _OPTION = "-dag-maps-huge-region=200"
 """Memory accesses in straight-line code beyond which LLVM's schedulers compare each with only a few others, not all:
@@ -43,10 +52,14 @@ kernels with hundreds of unrolled accesses took quadratic time. LLVM's default i
 
 @functools.cache
 def _set_option() -> None:
+    import llvmlite.binding as llvm
+
     llvm.set_option("palladio", _OPTION)  # a second time would be an error
 
 
 def _target_machine(processor: Processor) -> Any:
+    import llvmlite.binding as llvm
+
     _set_option()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -56,7 +69,7 @@ def _target_machine(processor: Processor) -> Any:
 
 def _key(text: str, processor: Processor) -> str:
     target = processor.triple, processor.cpu, processor.features
-    maker = llvmlite.__version__, llvm.llvm_version_info, _LEVEL, _TUNING, _OPTION
+    maker = llvmlite.__version__, detected().version, _LEVEL, _TUNING, _OPTION, _LONG, _LONG_LEVEL, _BETWEEN
     return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
 
 
@@ -91,12 +104,20 @@ class MachineCode:
     def _make(self, signature: Callable[[int], Any]) -> None:
         """Compile, or load code that another process has compiled. LLVM's intermediate objects are freed at the end."""
         code, self.compiled_here = object_store.compiled_once(_key(self.text, self.processor), self._code)
+        self._memory = elf.loaded(code)
+        address = self._loaded_by_llvm(code) if self._memory is None else self._memory.address("kernel")
+        self.call = signature(address)
+
+    def _loaded_by_llvm(self, code: bytes) -> int:
+        """The address of the kernel in code that LLVM loads."""
+        import llvmlite.binding as llvm
+
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        self.call = signature(engine.get_function_address("kernel"))
         self._owner = _Owner()
         self._owner.__del__ = functools.partial(_dead.append, engine)
+        return int(engine.get_function_address("kernel"))
 
     def _code(self) -> bytes:
         machine = _target_machine(self.processor)
@@ -119,21 +140,39 @@ def assembly(text: str, processor: Processor) -> str:
 
 def _optimised(text: str, machine: Any) -> Any:
     """The module after LLVM's passes."""
+    import llvmlite.binding as llvm
+
     module = llvm.parse_assembly(text)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=_LEVEL)
+    # A coroutine needs passes that only the whole list has.
+    shorter = text.count("\n") > _LONG and "presplitcoroutine" not in text
+    options = llvm.create_pipeline_tuning_options(speed_level=_LONG_LEVEL if shorter else _LEVEL)
     for name, wanted in _TUNING.items():
         setattr(options, name, wanted)
     builder = llvm.create_pass_builder(machine, options)
-    manager = builder.getModulePassManager()
+    if shorter:
+        between = llvm.create_new_module_pass_manager()
+        for name in _BETWEEN:
+            getattr(between, f"add_{name}_pass")()
+        _run(between, [module], builder)
+        _run(builder.getFunctionPassManager(), [each for each in module.functions if not each.is_declaration], builder)
+    else:
+        _run(builder.getModulePassManager(), [module], builder)
+    return module
+
+
+def _run(manager: Any, parts: Iterable[Any], builder: Any) -> None:
+    """Run the passes of a manager on modules or functions, and free it."""
+    from llvmlite.binding.newpassmanagers import NewPassManager
+
     try:
-        manager.run(module, builder)
+        for part in parts:
+            manager.run(part, builder)
     finally:
         # Closing it frees nothing: `ObjectRef._dispose`, which is empty, comes first among its bases. A pass manager
         # and the state of its passes take some 50 to 100 KiB.
         NewPassManager._dispose(manager)
         manager.detach()
-    return module
 
 
 KERNEL = ctypes.CFUNCTYPE(
