@@ -166,6 +166,19 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
 _PRIMITIVES = {"and_p": "bitwise_and", "not_p": "bitwise_not", "or_p": "bitwise_or", "xor_p": "bitwise_xor"}
 """Operations whose functions have other names than they."""
 
+_REDUCTIONS = {
+    "add": "reduce_sum",
+    "bitwise_and": "reduce_and",
+    "bitwise_or": "reduce_or",
+    "bitwise_xor": "reduce_xor",
+    "logical_and": "reduce_and",
+    "logical_or": "reduce_or",
+    "maximum": "reduce_max",
+    "minimum": "reduce_min",
+    "multiply": "reduce_prod",
+}
+"""Functions of two operands, and those of `lax` that reduce axes with them."""
+
 _MAKERS = ("core_map", "kernel", "mpmd_map", "pallas_call")
 _COMPUTING = ("jax.lax", "jax.nn", "jax.numpy", "jax.random")
 
@@ -199,7 +212,11 @@ def _adapted(module: str, name: str, found: Any) -> Any:
     if name in _MAKERS:
         return functions.kernel_maker(found)
     if module in _COMPUTING and callable(found) and not isinstance(found, type) and hasattr(found, "__code__"):
-        return _placed_anywhere(returning_arrays(found))
+        function = _placed_anywhere(returning_arrays(found))
+        if module == "jax.numpy" and name in _REDUCTIONS:
+            reduce = answer("jax.lax", _REDUCTIONS[name])
+            function.reduce = lambda a, axis=0: reduce(a, (axis,) if isinstance(axis, int) else axis)
+        return function
     return found
 
 

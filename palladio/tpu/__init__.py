@@ -34,6 +34,7 @@ from palladio.call.tpu.interpret import (
     reset_tpu_interpret_mode_state,
     set_tpu_interpret_mode,
 )
+from palladio.call.tpu.packed import pack_elementwise, stochastic_round, unpack_elementwise
 from palladio.call.tpu.random import (
     prng_random_bits,
     prng_seed,
@@ -135,6 +136,7 @@ __all__ = [
     "make_async_copy",
     "make_async_remote_copy",
     "make_pipeline_allocations",
+    "pack_elementwise",
     "prng_random_bits",
     "prng_seed",
     "reciprocal",
@@ -150,10 +152,12 @@ __all__ = [
     "stateful_bits",
     "stateful_normal",
     "stateful_uniform",
+    "stochastic_round",
     "store",
     "sync_copy",
     "to_pallas_key",
     "touch",
+    "unpack_elementwise",
     "with_memory_space_constraint",
 ]
 __all__.extend(REFUSED)

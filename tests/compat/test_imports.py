@@ -247,3 +247,12 @@ def test_what_is_saved_for_a_gradient_changes_no_result() -> None:
         return jax.remat(lambda x: jax.ad_checkpoint.checkpoint_name(x * x, name="y"), policy=policy)(x).sum()
 
     assert np.array_equal(jax.grad(f)(np.float32([1, 2])), [2, 4])
+
+
+def test_functions_of_two_operands_reduce_an_axis() -> None:
+    with compat.jax():
+        import jax
+    x = np.int32([[1, 6], [3, 5]])
+    assert np.array_equal(jax.numpy.bitwise_or.reduce(x, axis=0), [3, 7])
+    assert np.array_equal(jax.numpy.add.reduce(x, axis=1), [7, 8])
+    assert jax.numpy.maximum.reduce(x, axis=(0, 1)) == 6
