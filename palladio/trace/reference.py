@@ -286,6 +286,13 @@ class _At:
         self.reference = reference
 
     def __getitem__(self, key: Any) -> Any:
+        try:
+            return self._part(key)
+        except PalladioIndexError as error:
+            _say_in_jax(error, "read or Out-of-bounds write")
+            raise
+
+    def _part(self, key: Any) -> Any:
         if isinstance(key, Indices):
             return _indexed(self.reference, key)
         if has_dynamic_size(key):
