@@ -169,7 +169,7 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
             "the gradient of the tensor would be lost",
             argument=argument,
             got="a tensor with requires_grad=True",
-            hint="pass tensor.detach(), or call under torch.no_grad()",
+            hint="palladio.interop.torch has the library with gradients; without them, pass tensor.detach()",
         )
     try:
         dtype = _of_torch(tensor.dtype)

@@ -243,7 +243,7 @@ def _torch_view(tensor: Any, name: str) -> CardArray:
             "the gradient of the tensor would be lost",
             argument=name,
             got="a tensor with requires_grad=True",
-            hint="pass tensor.detach(), or call under torch.no_grad()",
+            hint="palladio.interop.torch has the library with gradients; without them, pass tensor.detach()",
         )
     dense = tensor.detach().resolve_neg().contiguous()
     if dense.data_ptr() % ALIGNMENT:

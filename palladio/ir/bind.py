@@ -102,5 +102,11 @@ def type_of(value: Any) -> Type:
         return ArrayType((), kind[0])
     if isinstance(value, np.ndarray) and dtypes.is_supported(value.dtype):
         return ArrayType(value.shape, value.dtype)
+    if not isinstance(value, np.ndarray) and hasattr(value, "shape") and hasattr(value, "dtype"):
+        raise PalladioTypeError(
+            "array functions compute with traced values, NumPy arrays and numbers",
+            got=f"{type(value).__module__}.{type(value).__name__} of {value.dtype} {tuple(value.shape)}",
+            hint="pass it to the kernel as an input; outside of kernels, np.asarray(value) converts it",
+        )
     got = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"{type(value).__name__}: {value!r:.60}"
     raise PalladioTypeError("neither an array nor a scalar of a dtype that Palladio has", got=got)

@@ -402,7 +402,7 @@ def require_array(value: Any, argument: str, rank: int | None, meaning: str, flo
     if shape is None or dtype is None:
         raise fail(
             pl.PalladioTypeError,
-            "no array",
+            "not an array",
             argument=argument,
             expected=f"an array {meaning}",
             got=type(value).__name__,
@@ -414,6 +414,25 @@ def require_array(value: Any, argument: str, rank: int | None, meaning: str, flo
     if floats:
         float_dtype(dtype, argument)
     return tuple(int(extent) for extent in shape)
+
+
+def grouped_sizes(lhs: Any, rhs: Any, transpose_rhs: bool) -> tuple[int, int, int, int]:
+    """The sizes m, k and n of a grouped product, and the number of matrices."""
+    m, k = require_array(lhs, "lhs", 2, "[m, k]")
+    groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
+    rows, n = reversed(matrix) if transpose_rhs else matrix
+    if rows != k:
+        raise fail(
+            pl.PalladioValueError,
+            "does not multiply with lhs",
+            argument="rhs",
+            expected=f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]",
+            got=(groups, *matrix),
+            hint=f"transpose_rhs={not transpose_rhs} takes matrices in this order" if n == k else None,
+        )
+    if groups == 0:
+        raise fail(pl.PalladioValueError, "at least one matrix is needed", argument="rhs", got=(groups, *matrix))
+    return m, k, n, groups
 
 
 def require_existing(existing_out: Any, shape: tuple[int, ...], dtype: Any) -> None:
@@ -521,7 +540,7 @@ def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
         found = jnp.asarray(value)
     except pl.PalladioTypeError:
         raise fail(
-            pl.PalladioTypeError, "no array", argument=argument, expected=expected, got=type(value).__name__
+            pl.PalladioTypeError, "not an array", argument=argument, expected=expected, got=type(value).__name__
         ) from None
     if not jnp.issubdtype(found.dtype, jnp.integer):
         raise fail(
@@ -698,14 +717,15 @@ def expert_shapes(
     act = ACTIVATIONS[activation]
     t, h = require_array(tokens, "tokens", 2, "[t, h]")
     experts, *matrix = require_array(gate_up, "gate_up", 3, "[e, 2 i, h]" if transposed else "[e, h, 2 i]")
-    wide = matrix[0 if transposed else 1]
+    wide, summed = matrix if transposed else reversed(matrix)
     if act.gated and wide % 2:
         rule = "a gated activation takes two columns for each of the results"
         raise fail(pl.PalladioValueError, rule, argument="gate_up", expected="an even number of columns", got=wide)
     if experts == 0:
         raise fail(pl.PalladioValueError, "at least one expert is needed", argument="gate_up", got=tuple(gate_up.shape))
     i = wide // 2 if act.gated else wide
-    require_shape(gate_up, (experts, wide, h) if transposed else (experts, h, wide), "gate_up")
+    other_order = f"transposed={not transposed} takes weights in the other order" if summed != h == wide else None
+    require_shape(gate_up, (experts, wide, h) if transposed else (experts, h, wide), "gate_up", other_order)
     require_shape(down, (experts, h, i) if transposed else (experts, i, h), "down")
     for bias, columns, name in zip(biases, (wide, h), ("gate_up_bias", "down_bias"), strict=True):
         if bias is not None:
@@ -741,17 +761,17 @@ def require_gradient(grad: Array, shape: tuple[int, ...], dtype: Any) -> None:
         raise fail(pl.PalladioTypeError, rule, argument="grad_out", expected=str(dtype), got=got)
 
 
-def require_shape(value: Array, shape: tuple[int, ...], argument: str) -> None:
+def require_shape(value: Array, shape: tuple[int, ...], argument: str, hint: str | None = None) -> None:
     """Check the shape of an array of floats."""
     found = require_array(value, argument, len(shape), str(shape))
     if found != shape:
         rule = "does not go with the other arrays"
-        raise fail(pl.PalladioValueError, rule, argument=argument, expected=shape, got=found)
+        raise fail(pl.PalladioValueError, rule, argument=argument, expected=shape, got=found, hint=hint)
 
 
 def unknown_activation(name: Any) -> pl.PalladioError:
     """The error for an activation that is not in `ACTIVATIONS`."""
-    close = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
+    close = difflib.get_close_matches(str(name).lower(), ACTIVATIONS, n=1)
     return fail(
         pl.PalladioValueError,
         "no such activation",

@@ -413,19 +413,21 @@ def _metadata(layer: Layer, sizes: Array, visit_empty_groups: bool = False) -> t
     return found, jnp.maximum(steps, 1)
 
 
-def _weights(layer: Layer, weights: Sequence[Array]) -> tuple[Array, Array, list[Array], list[Array]]:
-    """The matrices and the biases of both products."""
-    up, down, *biases = weights
-    return up, down, biases[: layer.biased[0]], biases[layer.biased[0] :]
+def _biases(layer: Layer, biases: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """The biases of both products, one or none each."""
+    return [*biases[: layer.biased[0]]], [*biases[layer.biased[0] :]]
 
 
 def forward(layer: Layer) -> Any:
     """The layer: a function of group sizes, the token and the weight of each row, tokens, matrices and biases."""
 
-    def run(sizes: Array, token_of: Array, weight_of: Array, tokens: Array, *weights: Array) -> Array:
+    def run(
+        sizes: Array, token_of: Array, weight_of: Array, tokens: Array, gate_up: Array, down: Array, *biases: Array
+    ) -> Array:
         metadata, steps = _metadata(layer, sizes)
-        up, down, up_bias, down_bias = _weights(layer, weights)
-        hidden = up_call(layer, steps)(*metadata, token_of, tokens, *[up] * layer.parts, *up_bias * layer.parts)
+        up_bias, down_bias = _biases(layer, biases)
+        call = up_call(layer, steps)
+        hidden = call(*metadata, token_of, tokens, *[gate_up] * layer.parts, *up_bias * layer.parts)
         call = down_call(layer, steps, layer.i, layer.transposed, layer.biased[1])
         return call(*metadata, jnp.reshape(steps, (1,)), token_of, weight_of, hidden, down, *down_bias)
 
@@ -435,11 +437,13 @@ def forward(layer: Layer) -> Any:
 def forward_with_inputs(layer: Layer) -> Any:
     """The layer, with the inputs of the activation as a second result."""
 
-    def run(sizes: Array, token_of: Array, weight_of: Array, tokens: Array, *weights: Array) -> tuple[Array, Array]:
+    def run(
+        sizes: Array, token_of: Array, weight_of: Array, tokens: Array, gate_up: Array, down: Array, *biases: Array
+    ) -> tuple[Array, Array]:
         metadata, steps = _metadata(layer, sizes)
-        up, down, up_bias, down_bias = _weights(layer, weights)
+        up_bias, down_bias = _biases(layer, biases)
         call = up_call(layer, steps, keep=True)
-        hidden, before = call(*metadata, token_of, tokens, *[up] * layer.parts, *up_bias * layer.parts)
+        hidden, before = call(*metadata, token_of, tokens, *[gate_up] * layer.parts, *up_bias * layer.parts)
         call = down_call(layer, steps, layer.i, layer.transposed, layer.biased[1])
         out = call(*metadata, jnp.reshape(steps, (1,)), token_of, weight_of, hidden, down, *down_bias)
         return out, before

@@ -29,6 +29,7 @@ from palladio.library.checks import (
     group_count,
     group_offset_of,
     group_sizes_of,
+    grouped_sizes,
     in_memory_order,
     in_parts,
     kept_calls,
@@ -153,7 +154,8 @@ def gmm(
 def _in_memory_order(lhs: Array, rhs: Array, transpose_rhs: bool, interpret: Any) -> tuple[Array, bool]:
     """The matrices as a view in row-major order if there is one, and whether to multiply with their transposes."""
     turned = in_memory_order(rhs, interpret) if _GMM.usable else None
-    if turned is None or turned.ndim != 3 or turned.shape[1 if transpose_rhs else 2] != lhs.shape[-1]:
+    k = tuple(getattr(lhs, "shape", ()))[-1:]
+    if turned is None or turned.ndim != 3 or (turned.shape[1 if transpose_rhs else 2],) != k:
         return rhs, transpose_rhs  # shapes that do not fit are refused as they were given
     return turned, not transpose_rhs
 
@@ -182,7 +184,7 @@ def _gmm_of_grid(
     out: Array | None,
 ) -> Array:
     """`gmm` by a kernel over a grid, cached under a key for further calls; `more` is a part of the key."""
-    m, k, n, groups = _product_sizes(lhs, rhs, transpose_rhs)
+    m, k, n, groups = grouped_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
     offset = _offset(group_offset, groups, len(sizes))
     dtype = result_dtype(preferred_element_type, lhs, rhs, existing_out)
@@ -359,21 +361,6 @@ def _sizes_of_rows(sizes: Array, rows: slice) -> Array:
     ends = np.cumsum(sizes)
     inside = [np.clip(each, rows.start, rows.stop) for each in (ends - sizes, ends)]
     return (inside[1] - inside[0]).astype(np.int32)
-
-
-def _product_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, int, int, int]:
-    """The sizes m, k and n of a product, and the number of matrices."""
-    m, k = require_array(lhs, "lhs", 2, "[m, k]")
-    groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
-    rows, n = reversed(matrix) if transpose_rhs else matrix
-    if rows != k:
-        wanted = f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]"
-        raise fail(
-            pl.PalladioValueError, "does not multiply with lhs", argument="rhs", expected=wanted, got=tuple(rhs.shape)
-        )
-    if groups == 0:
-        raise fail(pl.PalladioValueError, "at least one matrix is needed", argument="rhs", got=tuple(rhs.shape))
-    return m, k, n, groups
 
 
 @pl.checked_call

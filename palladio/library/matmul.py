@@ -94,8 +94,8 @@ def matmul(
     m, k = require_array(x, "x", 2, "[m, k]")
     others, n = require_array(y, "y", 2, "[k, n]")
     if others != k:
-        rule, wanted = "the matrices do not multiply", f"[{k}, n]"
-        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(others, n))
+        rule, wanted, hint = "the matrices do not multiply", f"[{k}, n]", f"y.T has {k} rows" if n == k else None
+        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(others, n), hint=hint)
     dtype = result_dtype(preferred_element_type, x, y)
     usable = key is not None and _KEPT.usable
     rows = rows_for(m, row_bytes(x), tiling) if usable else m

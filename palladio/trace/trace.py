@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -47,6 +47,14 @@ class Traced:
             else "return it from the function, or write it to a reference",
             other=next(made, None),
             other_label="it was made here",
+        )
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        raise PalladioTypeError(
+            "a function of PyTorch does not compute with the values of a kernel",
+            got=f"torch.{getattr(function, '__name__', function)}",
+            hint="palladio.numpy, palladio.lax and palladio.nn have the functions for kernels; NumPy's work too",
         )
 
 

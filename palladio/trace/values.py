@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from palladio.array import FUNCTIONS, NAMESPACE
+from palladio.array.convert import array_type
+from palladio.array.foreign import library_of
 from palladio.array.functions import bits, indexing
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioAttributeError, PalladioNotImplementedError, PalladioTypeError
@@ -168,7 +170,8 @@ class Value(Traced):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        hint = "read its elements after the kernel has run" if name in _CONCRETE else "palladio.numpy has the functions"
+        after, others = "read its elements after the kernel has run", "functions are in palladio.numpy and palladio.nn"
+        hint = after if name in _CONCRETE else others
         raise PalladioAttributeError(f"a traced value has no attribute {name!r}", got=str(self), hint=hint)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -259,6 +262,8 @@ def _is_operand(other: Any, name: str) -> bool:
             argument=name,
             got=f"{type(other).__name__}: {other!r:.60}",
         )
+    if library_of(other) != "numpy":
+        array_type(other)  # refuses it
     return False
 
 

@@ -194,3 +194,29 @@ def test_only_rows_that_are_not_prefetched_are_reduced_beside_stores(exponential
     beside = host.current().streamed_bytes == 0 and not exponential
     # The loop that reduces a row in four chains stores four vectors of the row before.
     assert text.count("!nontemporal !0") == (5 if beside else host.current().streamed_bytes == 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 64), (5, 33), (8, 320)])
+def test_rows_that_are_replaced_in_place(shape: tuple[int, int], dtype: Any) -> None:
+    """A softmax of the block that it is stored to: exponentials are kept while they are summed."""
+
+    def kernel(x_ref: Any, out: Any) -> None:
+        x = out[...]
+        shifted = jnp.exp(x - jnp.max(x, axis=1, keepdims=True))
+        out[...] = shifted / jnp.sum(shifted, axis=1, keepdims=True)
+
+    x = normal(0, 2 * shape[0], shape[1]).astype(dtype)
+    rows = pl.BlockSpec(shape, lambda i: (i, 0))
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct(x.shape, dtype),
+        grid=(2,),
+        in_specs=[rows],
+        out_specs=rows,
+        input_output_aliases={0: 0},
+        interpret="cpu",
+    )
+    wide = x.astype(np.float64)
+    shifted = np.exp(wide - wide.max(1, keepdims=True))
+    close(call(x), shifted / shifted.sum(1, keepdims=True), dtype)

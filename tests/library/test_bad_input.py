@@ -13,7 +13,7 @@ LHS, RHS, OUT = normal(0, 8, 3), normal(1, 2, 3, 4), normal(2, 8, 4)
 SIZES = np.array([5, 3], np.int32)
 
 CASES = {
-    "a list": (lambda: gmm([[1.0]], RHS, SIZES), "lhs: no array\n  expected: an array [m, k]\n  got:      list"),
+    "a list": (lambda: gmm([[1.0]], RHS, SIZES), "lhs: not an array\n  expected: an array [m, k]\n  got:      list"),
     "lhs of another rank": (
         lambda: gmm(LHS[0], RHS, SIZES),
         "lhs: an array of another rank\n  expected: [m, k]\n  got:      (3,)",
@@ -28,7 +28,8 @@ CASES = {
     ),
     "matrices that do not multiply": (
         lambda: gmm(LHS, RHS, SIZES, transpose_rhs=True),
-        "rhs: does not multiply with lhs\n  expected: [g, n, 3]\n  got:      (2, 3, 4)",
+        "rhs: does not multiply with lhs\n  expected: [g, n, 3]\n  got:      (2, 3, 4)\n"
+        "  hint:     transpose_rhs=False takes matrices in this order",
     ),
     "no matrices": (
         lambda: gmm(LHS, RHS[:0], SIZES, group_offset=0),
@@ -36,7 +37,7 @@ CASES = {
     ),
     "group sizes that are not an array": (
         lambda: gmm(LHS, RHS, None),
-        "group_sizes: no array\n  expected: i32[groups]\n  got:      NoneType",
+        "group_sizes: not an array\n  expected: i32[groups]\n  got:      NoneType",
     ),
     "group sizes of floats": (
         lambda: gmm(LHS, RHS, SIZES.astype(np.float32)),
@@ -108,7 +109,7 @@ CASES = {
     ),
     "existing_out that is not an array": (
         lambda: gmm(LHS, RHS, SIZES, existing_out=0.0),
-        "existing_out: no array\n  expected: an array (8, 4)\n  got:      float",
+        "existing_out: not an array\n  expected: an array (8, 4)\n  got:      float",
     ),
     "a result of integers": (
         lambda: gmm(LHS, RHS, SIZES, np.int32),

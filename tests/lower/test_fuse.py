@@ -316,6 +316,20 @@ def test_a_product_is_not_moved_past_a_store() -> None:
     ]
 
 
+def test_rows_of_the_block_that_they_end_in_are_kept_beside_it() -> None:
+    body = """
+        a:f32[8,8] = load o
+        e:f32[8,8] = exp a
+        s:f32[8] = reduce_sum e {axes=(1,)}
+        t:f32[8,8] = broadcast s {shape=(8, 8), axes=(0,)}
+        d:f32[8,8] = div e, t
+        store o, d
+    """
+    program = call(body, "o:ref<any, f32[8,8]>", outputs="")
+    (tee,) = (line for line in fused(program) if " = tee " in line)
+    assert tee.endswith(" = tee e")  # without the reference, from which it is still computed
+
+
 def test_a_product_rounds_its_sums_itself() -> None:
     (line,) = fused(call(f"p:f32[8,8] = dot_general x, y {DOT}\nr:bf16[8,8] = convert p {{dtype=bf16}}"))
     assert " = dot_general " in line

@@ -158,7 +158,10 @@ def stateful_bernoulli(p: ArrayLike = 0.5, shape: Sequence[int] | None = None) -
 
 
 def _float(dtype: Any) -> Any:
-    return dtypes.FLOAT32 if dtype is float else dtypes.canonical(dtype)
+    kind = dtypes.FLOAT32 if dtype is float else dtypes.canonical(dtype)
+    if kind == dtypes.FLOAT64:
+        raise PalladioTypeError("random numbers of a kernel have at most 32 bits", argument="dtype", got="f64")
+    return kind
 
 
 def to_pallas_key(key: Array) -> Array:

@@ -7,18 +7,21 @@ from typing import Any
 
 import torch
 
-from palladio.base.errors import at_call
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.interop.extras import executor_name
 from palladio.interop.torch import expert_operators
 from palladio.interop.torch.arguments import require_tensors
 from palladio.interop.torch.composed_experts import ACTIVATIONS, Activation, composed
 from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed
-from palladio.library.checks import unknown_activation
+from palladio.library.checks import fail, require_array, require_shape, unknown_activation
 from palladio.library.namesakes import EXECUTORS, on_hopper
 
 Tensor = torch.Tensor
 
 _HALVES = torch.float16, torch.bfloat16
+
+_NAMES_HERE = {"gate_up": "up", "gate_up_bias": "up_bias"}
+"""Names of the library's arguments, and of those of the function here."""
 
 
 def _is_in_kernels(arrays: Sequence[Tensor | None]) -> bool:
@@ -48,12 +51,34 @@ def _is_on_hopper(arrays: Sequence[Tensor | None], interpret: Any) -> bool:
 
 def _in_kernels(*args: Any) -> Tensor:
     """The operator, or directly its implementation, which has less overhead."""
-    if is_recording(args):
-        found: Tensor = expert_operators.moe_mlp_with_inputs(*args)[0]
-        return found
-    run: Any = expert_operators.moe_mlp if torch.compiler.is_compiling() else expert_operators.moe_mlp.run
-    out: Tensor = run(*args)
+    try:
+        if is_recording(args):
+            found: Tensor = expert_operators.moe_mlp_with_inputs(*args)[0]
+            return found
+        run: Any = expert_operators.moe_mlp if torch.compiler.is_compiling() else expert_operators.moe_mlp.run
+        out: Tensor = run(*args)
+    except PalladioError as error:
+        error.argument = _NAMES_HERE.get(error.argument or "", error.argument)
+        raise
     return out
+
+
+def _require_shapes(arrays: Sequence[Any], transposed: bool) -> None:
+    """The checks of the layer that do not depend on its activation, which may be any function."""
+    tokens, expert_ids, expert_weights, up, down, *_ = arrays
+    t, h = require_array(tokens, "tokens", 2, "[t, h]")
+    experts, *matrix = require_array(up, "up", 3, "[e, columns, h]" if transposed else "[e, h, columns]")
+    columns = matrix[0 if transposed else 1]
+    require_shape(up, (experts, columns, h) if transposed else (experts, h, columns), "up")
+    require_array(down, "down", 3, "[e, h, i]" if transposed else "[e, i, h]")
+    rows, each = require_array(expert_ids, "expert_ids", 2, "integers [t, k]", floats=False)
+    if expert_ids.is_floating_point() or expert_ids.dtype == torch.bool:
+        rule, dtype = "integers are needed", str(expert_ids.dtype)
+        raise fail(PalladioTypeError, rule, argument="expert_ids", expected="integers [t, k]", got=dtype)
+    if rows != t:
+        rule, expected = "not the experts of each token", f"[{t}, k]"
+        raise fail(PalladioValueError, rule, argument="expert_ids", expected=expected, got=(rows, each))
+    require_shape(expert_weights, (t, each), "expert_weights")
 
 
 def moe_mlp(
@@ -108,4 +133,6 @@ def moe_mlp(
     named = isinstance(activation, str) and after is None
     if named and (_is_in_kernels(arrays) or _is_on_hopper(arrays, interpret)):
         return _in_kernels(*arrays, activation, bool(transposed), executor_name(interpret))
+    if not torch.compiler.is_compiling():
+        _require_shapes(arrays, transposed)
     return composed(*arrays, activation, transposed, interpret, after)

@@ -24,6 +24,7 @@ from palladio.library.checks import (
     group_count,
     group_offset_of,
     group_sizes_of,
+    grouped_sizes,
     offset_on_gpu,
     require_array,
     require_existing,
@@ -404,7 +405,7 @@ def gmm(
     kept = kept_call(key, interpret, arrays, out)
     if kept is not None:
         return kept
-    m, k, n, groups = _gmm_sizes(lhs, rhs, transpose_rhs)
+    m, k, n, groups = grouped_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
     selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
     require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
@@ -433,18 +434,6 @@ def gmm(
     bucket = None if factors or selection.existing else RowBucket.of(m, {1: 0}, widths, kernel)
     given, whole = (sizes, lhs, rhs, *further, *factors), functools.partial(kernel, m)
     return called(key, whole, interpret, arrays, (m, n), out, operands=given, bucket=bucket)
-
-
-def _gmm_sizes(lhs: Array, rhs: Array, transpose_rhs: bool) -> tuple[int, int, int, int]:
-    """The sizes m, k and n of a product, and the number of matrices."""
-    m, k = require_array(lhs, "lhs", 2, "[m, k]")
-    groups, *matrix = require_array(rhs, "rhs", 3, "[g, n, k]" if transpose_rhs else "[g, k, n]")
-    inner, n = reversed(matrix) if transpose_rhs else matrix
-    if inner != k:
-        wanted = f"[g, n, {k}]" if transpose_rhs else f"[g, {k}, n]"
-        rule = "does not multiply with lhs"
-        raise fail(pl.PalladioValueError, rule, argument="rhs", expected=wanted, got=tuple(rhs.shape))
-    return m, k, n, groups
 
 
 @pl.checked_call

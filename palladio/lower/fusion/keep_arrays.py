@@ -134,7 +134,7 @@ class _ProgramKeeping:
         for var in eqn.inputs:
             if self.uses[var] and reduces_rows(eqn, var) and not self.ready(var, self.value(var)):
                 passed[var] = self.tee(var, eqn)
-        if before is not None and not before.into and self.destination(before.outputs[1], eqn) is not None:
+        if before is not None and not before.into and self.could_end(before, eqn):
             self.keeping.found.append((before, ENDS))
         params, found = self.run(eqn)
         self.builder.eqns.append(substituted(with_parts(eqn, eqn.inputs, params), {**self.now, **passed}))
@@ -169,6 +169,11 @@ class _ProgramKeeping:
         passed, self.now[var] = self.builder.emit(tee, self.now.get(var, var), *place)
         self.learn(var, KEPT)
         return passed
+
+    def could_end(self, tee: Eqn, eqn: Eqn) -> bool:
+        """True if the array that is kept while an equation reads it could be kept where it is stored to."""
+        into = self.destination(tee.outputs[1], eqn)
+        return into is not None and self.values[into] not in self.value(tee.array).reads
 
     def destination(self, var: Var, eqn: Eqn) -> Atom | None:
         """The reference that an array is stored to, each element after operations on it alone, if it can be kept there
