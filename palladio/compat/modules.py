@@ -141,6 +141,7 @@ OWN: dict[str, Mapping[str, Any]] = {
 """Names that no module of Palladio has."""
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
+    "jax._src.pallas.mosaic_gpu.interpret.params.InterpretGPUParams": ("palladio.gpu", "InterpretGPUParams"),
     "jax._src.state.discharge.run_state": ("palladio", "run_state"),
     "jax.P": ("palladio", "PartitionSpec"),
     "jax.custom_jvp": ("palladio.compat.gradients", "custom_jvp"),

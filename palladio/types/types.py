@@ -99,7 +99,7 @@ class Ownable:
 class MemorySpace(Ownable):
     """A kind of memory. Calling one describes a buffer in it: `VMEM((8, 128), jnp.float32)`.
 
-    Those of a TPU are its attributes too: `MemorySpace.VMEM` is `VMEM`.
+    Those of a TPU are its attributes too: `MemorySpace.VMEM` is `VMEM`. Keys of random numbers, `KEY`, are in `SMEM`.
     """
 
     name: str
@@ -108,6 +108,7 @@ class MemorySpace(Ownable):
     CMEM: ClassVar[MemorySpace]
     HBM: ClassVar[MemorySpace]
     HOST: ClassVar[MemorySpace]
+    KEY: ClassVar[MemorySpace]
     SEMAPHORE: ClassVar[MemorySpace]
     SMEM: ClassVar[MemorySpace]
     VMEM: ClassVar[MemorySpace]
@@ -151,7 +152,7 @@ SMEM = GPUMemorySpace.SMEM = GPUMemorySpace("smem")
 REGS = GPUMemorySpace.REGS = GPUMemorySpace("regs")
 VMEM = MemorySpace.VMEM = MemorySpace("vmem")
 HBM = MemorySpace.HBM = MemorySpace("hbm")
-SCALAR = MemorySpace.SMEM = MemorySpace("scalar")
+SCALAR = MemorySpace.SMEM = MemorySpace.KEY = MemorySpace("scalar")
 ACC = MemorySpace("acc")  # accumulators of the tensor cores
 BARRIER = MemorySpace("barrier")
 SEMAPHORE = MemorySpace.SEMAPHORE = MemorySpace("semaphore")

@@ -256,3 +256,15 @@ def test_functions_of_two_operands_reduce_an_axis() -> None:
     assert np.array_equal(jax.numpy.bitwise_or.reduce(x, axis=0), [3, 7])
     assert np.array_equal(jax.numpy.add.reduce(x, axis=1), [7, 8])
     assert jax.numpy.maximum.reduce(x, axis=(0, 1)) == 6
+
+
+def test_parts_of_jax_that_tests_of_kernels_import() -> None:
+    with compat.jax():
+        from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
+        from jax._src.state.discharge import run_state
+    assert InterpretGPUParams is plgpu.InterpretGPUParams
+
+    def double(ref: Any) -> None:
+        ref[...] = 2 * ref[...]
+
+    assert np.array_equal(run_state(double)(np.float32([1, 2])), [2, 4])

@@ -123,3 +123,22 @@ def test_bits_in_place_of_a_mask() -> None:
 
     x = np.ones((64, 64), np.float32)
     assert 0.4 < pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype))(x).mean() < 0.6
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_pipeline_fetches_a_key(executor: str) -> None:
+    def draw(key: Any, out: Any) -> None:
+        out[...] = ours.random.uniform(key[...], shape=out.shape)
+
+    def kernel(key: Any, out: Any) -> None:
+        pltpu.emit_pipeline(
+            draw,
+            grid=(),
+            in_specs=[pl.BlockSpec(memory_space=pltpu.MemorySpace.KEY)],
+            out_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)],
+        )(key, out)
+
+    key = pltpu.to_pallas_key(key_of(3))
+    specs = {"in_specs": [pl.BlockSpec(memory_space=pl.ANY)], "out_specs": pl.BlockSpec(memory_space=pl.ANY)}
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(SHAPE, np.float32), interpret=executor, **specs)
+    assert np.array_equal(call(key), ours.random.uniform(key, SHAPE))
