@@ -21,6 +21,7 @@ from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.inspect import disassembled, instructions
 from palladio.hopper.lowered import Lowered
 from palladio.library import hopper
+from palladio.library.hopper.model import Product, choose
 from palladio.types.types import ShapeDtypeStruct
 from tests.hopper.kernels import BF16, kernel, lowered, lowered_all
 
@@ -158,6 +159,14 @@ PRODUCTS |= {"float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
 def test_a_step_is_four_products(name: str, instruction: str) -> None:
     assert matching(name, instruction) == 4
     assert matching(name, "WARPGROUP.ARRIVE") == 1
+
+
+@pytest.mark.parametrize(("name", "instruction"), [("float8", "FADD"), ("float8, blocks", "FFMA"), ("alone", None)])
+def test_sums_of_floats_of_8_bits_leave_the_tensor_cores_after_128_of_k(name: str, instruction: str | None) -> None:
+    # 64 sums of a thread, each added to once in the loop's step, by its factor if blocks have one.
+    wanted = {} if instruction is None else {instruction: 64}
+    assert {each: matching(name, each) for each in ("FADD", "FFMA") if matching(name, each)} == wanted
+    assert choose(Product(8192, 8192, 8192, E4M3, BF16)).tile_k == 128
 
 
 def test_the_compute_warpgroups_of_attention_run_the_same_code() -> None:

@@ -82,7 +82,7 @@ def here(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 def test_the_test_command_from_end_to_end(here: FakeDriver, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    names = ["copies", "graphs", "fewer-rows", "shared-scopes", "gathered-rows"]
+    names = ["copies", "graphs", "fewer-rows", "shared-scopes"]
     points = [part for name in names for part in ("--only", name)]
     assert command.main(["test", *points, "--rows", "2", "--workers", "1", "--output", str(out)]) == 0
     found = json.loads(out.read_text())
