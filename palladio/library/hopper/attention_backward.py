@@ -23,6 +23,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, zeros
 from palladio.library.hopper.attention import AttentionProblem, attention_problem, masked_scores
+from palladio.library.hopper.kept import keeps, staged
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -330,7 +331,7 @@ def attention_vjp(
     problem, lead = attention_problem(q, k, v, causal, scale)
     chosen = AttentionGradientConfig(block_step=32 if _shared(problem) else 64)
     config = require_config(chosen if config is None else config, AttentionGradientConfig)
-    m, n, d, e = problem.queries, problem.keys, problem.width, problem.out_width
+    m, d, e = problem.queries, problem.width, problem.out_width
     _require_residuals({"out": out, "grad": grad}, (*lead, m, e), dtype_of(q))
     _require_residuals({"lse": lse}, (*lead, m), jnp.dtype("float32"))
     if max(d, e) > MOST_WIDTH:
@@ -344,12 +345,22 @@ def attention_vjp(
     shapes = [tuple(x.shape) for x in (q, k, v)]
     q, k, v, out, grad = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v, out, grad))
     lse = lse.reshape((-1, m))
-    delta = _delta(out, grad, interpret)
-    given = q, k, v, grad, lse, delta
-    (dq,) = _kernel(_queries_kernel, problem, (problem.heads, m), [(m, d)], (d, e), dtype_of(q), interpret)(*given)
-    kv_heads = problem.heads // problem.group
-    dk, dv = _kernel(_keys_kernel, problem, (kv_heads, n), [(n, d), (n, e)], (d, e), dtype_of(q), interpret)(*given)
+    given, key = (q, k, v, out, lse, grad), ("attention_vjp", causal, problem.scale, config)
+    kernels = functools.partial(_gradients, problem, interpret=interpret)
+    run = staged(key, lambda: kernels, interpret, given) if keeps(given) else kernels
+    dq, dk, dv = run(*given)
     return dq.reshape(shapes[0]), dk.reshape(shapes[1]), dv.reshape(shapes[2])
+
+
+def _gradients(
+    problem: AttentionProblem, q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, interpret: Any
+) -> tuple[Any, Any, Any]:
+    """The three launches, of arrays with one leading axis."""
+    (_, m, d), (kv_heads, n, e), dtype = q.shape, v.shape, dtype_of(q)
+    given = q, k, v, grad, lse, _delta(out, grad, interpret)
+    (dq,) = _kernel(_queries_kernel, problem, (problem.heads, m), [(m, d)], (d, e), dtype, interpret)(*given)
+    dk, dv = _kernel(_keys_kernel, problem, (kv_heads, n), [(n, d), (n, e)], (d, e), dtype, interpret)(*given)
+    return dq, dk, dv
 
 
 def _require_residuals(given: dict[str, Any], shape: tuple[int, ...], dtype: Any) -> None:

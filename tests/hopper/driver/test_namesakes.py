@@ -14,11 +14,13 @@ from torch._dynamo.backends.common import aot_autograd
 import palladio as pl
 from palladio import library
 from palladio.base.errors import PalladioError
+from palladio.call import jit
 from palladio.interop import torch as operators
 from palladio.library import hopper
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import Torch, by_address, numpy_of
 from tests.hopper.kernels import BF16, F32, error, normal
+from tests.library.references import attention_reference
 from tests.library.test_experts import reference as experts
 
 pytestmark = pytest.mark.usefixtures("known_kernels")
@@ -228,6 +230,19 @@ def test_a_second_call_can_be_captured_in_a_graph(name: str, card: FakeDriver, c
     made = {line.partition(" ")[0] for line in card.calls()}
     assert "cuLaunchKernelEx" in made and made <= CAPTURABLE
     assert np.array_equal(numpy_of(second), numpy_of(first)) and not card.failures
+
+
+def test_so_can_gradients_of_attention(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v, grad = (normal(2, 64, 64, seed=seed) for seed in range(4))
+    out, lse, *exact = attention_reference(q, k, v, grad, True)
+    given = [cuda.tensor(each) for each in (q, k, v, out.astype(BF16), lse.astype(F32), grad)]
+    hopper.attention_vjp(*given, causal=True)
+    monkeypatch.setattr(jit, "_stage", lambda *_: pytest.fail("traced"))
+    card.calls()
+    found = hopper.attention_vjp(*given, causal=True)
+    made = [line.partition(" ")[0] for line in card.calls()]
+    assert made.count("cuLaunchKernelEx") == 3 and set(made) <= CAPTURABLE and not card.failures
+    assert all(error(numpy_of(got), want) < 1e-2 for got, want in zip(found, exact, strict=True))
 
 
 def test_arrays_of_the_host_stay_there(used: list[str]) -> None:
