@@ -15,6 +15,8 @@ import numpy as np
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
+_PIECE = 1 << 14
+"""Positions that are computed together: their words stay in the cache over all rounds."""
 
 
 def rounds(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
@@ -32,10 +34,15 @@ def rounds(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
 
 def words(key: Any, shape: Sequence[int]) -> tuple[Any, Any]:
     """Two random words for each position of a shape."""
-    positions = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
-    high, low = (positions >> np.uint64(32)).astype(np.uint32), positions.astype(np.uint32)
+    size = math.prod(shape)
+    found = np.empty((2, size), np.uint32)
     with np.errstate(over="ignore"):
-        return rounds(key, high, low)
+        for start in range(0, size, _PIECE):
+            positions = np.arange(start, min(start + _PIECE, size), dtype=np.uint64)
+            high, low = (positions >> np.uint64(32)).astype(np.uint32), positions.astype(np.uint32)
+            found[:, start : start + _PIECE] = rounds(key, high, low)
+    high, low = found.reshape(2, *shape)
+    return high, low
 
 
 def key_of(seed: int) -> Any:

@@ -45,6 +45,20 @@ def vmap(
     with at_call():
         require_function(fun, "what vmap applies", "fun")
         _check_size(axis_size)
+    mapped = over_slices(fun, in_axes, out_axes, axis_size, scan)
+    staged = jit(mapped)
+
+    @functools.wraps(fun, updated=())
+    def call(*args: Any) -> Any:
+        return mapped(*args) if current_trace() is not None else staged(*args)
+
+    return call
+
+
+def over_slices(
+    fun: Callable[..., Any], in_axes: Any, out_axes: Any, axis_size: int | None, loop: Callable[..., Any]
+) -> Callable[..., Any]:
+    """`vmap` by a loop with the arguments and the results of `scan`."""
 
     def mapped(*args: Any) -> Any:
         leaves, structure = trees.flatten(args)
@@ -67,7 +81,7 @@ def vmap(
             return None, fun(*trees.unflatten(structure, given))
 
         moved = [moveaxis(leaves[n], axes[n], 0) if axes[n] else leaves[n] for n in along]
-        results = scan(step, None, moved, length=axis_size)[1]
+        results = loop(step, None, moved, length=axis_size)[1]
         stacked, form = trees.flatten(results)
         places = _spread(out_axes, results, "out_axes")
         return trees.unflatten(
@@ -75,13 +89,7 @@ def vmap(
         )
 
     mapped.__name__ = function_name(fun)
-    staged = jit(mapped)
-
-    @functools.wraps(fun, updated=())
-    def call(*args: Any) -> Any:
-        return mapped(*args) if current_trace() is not None else staged(*args)
-
-    return call
+    return mapped
 
 
 def _check_size(size: Any) -> None:

@@ -21,16 +21,18 @@ import palladio.numpy as jnp
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.jit import jit as staged
+from palladio.call.vmap import over_slices as by_loop
 from palladio.call.vmap import vmap as over_slices
-from palladio.compat.arrays import narrow_dtype, returning_arrays
+from palladio.compat.arrays import arrays, narrow_dtype, returning_arrays
 from palladio.compat.derivatives import RULES, fitted
 from palladio.compat.kernels import as_function
 from palladio.ir.bind import bind
 from palladio.ir.core import Eqn, Var
 from palladio.ops.arrays.shape import reshape
 from palladio.ops.grid import grid_call
+from palladio.trace.control import scan
 from palladio.trace.functions import function_name
-from palladio.trace.trace import Trace, Traced, current_trace
+from palladio.trace.trace import Trace, Traced, current_trace, is_traced
 from palladio.types import dtypes
 
 
@@ -395,7 +397,12 @@ def vmap(
 
     Its gradient is that of the function, of each slice in turn.
     """
-    over = over_slices(fun, in_axes, out_axes, axis_size)
+    staged = over_slices(fun, in_axes, out_axes, axis_size)
+    eager = by_loop(fun, in_axes, out_axes, axis_size, _one_by_one)
+
+    def over(*args: Any) -> Any:
+        known = current_trace() is None and not any(map(is_traced, trees.flatten(args)[0]))
+        return (eager if known and args else staged)(*args)
 
     @custom_vjp
     def mapped(*args: Any) -> Any:
@@ -422,6 +429,19 @@ def vmap(
         return mapped(*args)
 
     return returning_arrays(call)
+
+
+def _one_by_one(step: Callable[..., Any], carry: Any, xs: Sequence[Any], length: int | None = None) -> tuple[Any, Any]:
+    """`scan` of known arrays: each step calls the function, so that its products are those of eager calls."""
+    count = len(xs[0]) if xs else length or 0
+    if not count:
+        return scan(step, carry, xs, length=length)  # type: ignore[no-any-return]
+    rows = []
+    for n in range(count):
+        carry, row = step(carry, arrays([x[n] for x in xs]))
+        rows.append(trees.flatten(row))
+    columns = zip(*(leaves for leaves, _ in rows), strict=True)
+    return carry, trees.unflatten(rows[0][1], [jnp.stack(column) for column in columns])
 
 
 def _along(found: list[Any], axis: int | None, leaf: Any) -> Any:

@@ -67,3 +67,18 @@ def test_short_and_batched_products_compile_nothing(jax: Any) -> None:
     assert products._compiled.cache_info() == before
     x[0] @ x[1].T
     assert products._compiled.cache_info() != before
+
+
+def test_products_of_each_slice_are_those_of_one(jax: Any) -> None:
+    jnp = jax.numpy
+    x, y = (jax.random.normal(jax.random.key(n), (3, *shape)) for n, shape in enumerate([(8, 512), (512, 16)]))
+    found = jax.vmap(jnp.matmul, out_axes=1)(x, y)
+    np.testing.assert_array_equal(found, np.stack([a @ b for a, b in zip(x, y, strict=True)], axis=1))
+
+
+def test_the_function_of_each_slice_gets_arrays_of_jax(jax: Any) -> None:
+    x = jax.numpy.arange(6.0).reshape(2, 3)
+    found = jax.vmap(lambda row, number: {"set": row.at[number].set(9), "sum": row.sum()})(x, np.array([0, 2]))
+    np.testing.assert_array_equal(found["set"], [[9, 1, 2], [3, 4, 9]])
+    np.testing.assert_array_equal(found["sum"], [3, 12])
+    assert isinstance(found["sum"], jax.Array) and jax.vmap(lambda row: row, axis_size=0)(x[:0]).shape == (0, 3)
