@@ -438,6 +438,12 @@ PAL_DEVICE float float_f16(u16 bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(bits));
   return r;
 }
+// A float64 cut to float32, with an odd last bit if it is not exact: then rounding the result to a narrower float
+// rounds once.
+PAL_DEVICE float odd_float(double x) {
+  const float cut = __double2float_rz(x);
+  return (double)cut == x ? cut : __uint_as_float(__float_as_uint(cut) | 1);
+}
 PAL_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 PAL_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 PAL_DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }

@@ -5,8 +5,10 @@ from __future__ import annotations
 from palladio.hopper.emit.grids import lower_grid
 from palladio.hopper.emit.lower import lower_launch
 from palladio.hopper.lowered import Lowered
-from palladio.ir.core import Eqn
+from palladio.ir.core import Eqn, subprograms, walk
+from palladio.lower.refused import Refused
 from palladio.ops.threads.launch import launch
+from palladio.types import dtypes
 
 
 def lowered(eqn: Eqn) -> Lowered:
@@ -15,6 +17,20 @@ def lowered(eqn: Eqn) -> Lowered:
     Raises:
         Refused: the kernel is not compiled for Hopper.
     """
+    _require_compiled_dtypes(eqn)
     if eqn.op is launch:
         return lower_launch(eqn.launch, eqn.programs, eqn.input_types)
     return lower_grid(eqn.grid, eqn.kernel, eqn.input_types)
+
+
+def _require_compiled_dtypes(call: Eqn) -> None:
+    """Refuse a kernel that computes with, or only moves, dtypes that are not compiled."""
+    for eqn in (call, *(inner for program in subprograms(call) for inner in walk(program))):
+        for type in (*eqn.input_types, *(var.type for var in eqn.outputs)):
+            if dtypes.is_narrow(type.dtype):
+                raise Refused(
+                    f"no {dtypes.short_name(type.dtype)} is compiled for Hopper",
+                    expected=dtypes.LISTED,
+                    hint="convert the array before the kernel",
+                    location=eqn.location,
+                )

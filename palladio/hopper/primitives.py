@@ -421,6 +421,12 @@ NUMBERS = (
     Primitive("u16 bits_f16(float x)", THREAD, "The bits of a number rounded to float16.", "cvt.rn.f16.f32"),
     Primitive("float float_bf16(u16 bits)", THREAD, "The bfloat16 of these bits.", "mov.b32"),
     Primitive("float float_f16(u16 bits)", THREAD, "The float16 of these bits.", "cvt.f32.f16"),
+    Primitive(
+        "float odd_float(double x)",
+        THREAD,
+        "A float64 cut to float32, with an odd last bit if it is not exact: a narrower rounding of it is right.",
+        "cvt.rz.f32.f64",
+    ),
     Primitive("u32 bits_of(float x)", THREAD, "The bits of a float32.", "mov.b32"),
     Primitive("float float_of(u32 bits)", THREAD, "The float32 of these bits.", "mov.b32"),
     Primitive("u64 bits_of(double x)", THREAD, "The bits of a float64.", "mov.b64"),

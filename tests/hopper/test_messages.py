@@ -15,7 +15,7 @@ import palladio.numpy as jnp
 from palladio.base.errors import PalladioError, PalladioNotImplementedError, PalladioValueError
 from palladio.hopper import compile as nvrtc
 from palladio.hopper import inspect
-from tests.hopper.kernels import BF16, F32, kernel, lowered, normal
+from tests.hopper.kernels import BF16, F32, kernel, lowered, normal, on_twin
 
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 FULL = plgpu.Barrier()
@@ -138,6 +138,33 @@ def test_a_cast_meets_the_layout_of_an_accumulator_by_a_conversion() -> None:
     assert "wgmma" in lowered(product((64, 64), (64, 32), BF16, multiply), normal(64, 64), normal(64, 32)).text
 
 
+LAYOUTS = ["WGMMA", "WGMMA_8BIT", "WGMMA_UPCAST_2X", "WGMMA_UPCAST_4X", "WGMMA_TRANSPOSED", "TMA_INDICES"]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_cast_of_a_layout_changes_no_value(name: str) -> None:
+    layout = plgpu.Layout[name]
+
+    def body(x: Any, out: Any) -> None:
+        value = x[0] if name == "TMA_INDICES" else x[...]
+        out[...] = plgpu.layout_cast(value, layout) + 1
+
+    x = normal(64, 128, dtype=F32)
+    wanted = x[0] + 1 if name == "TMA_INDICES" else x + 1
+    for found in on_twin(kernel(body, wanted.shape, F32), x):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_transposed_layout_has_64_columns() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = plgpu.layout_cast(x[...], plgpu.Layout.WGMMA_TRANSPOSED)
+
+    x = normal(64, 24, dtype=F32)
+    lines = said(kernel(body, x.shape, F32), x, kind=PalladioNotImplementedError)
+    rule = "an array of layout WGMMA_TRANSPOSED has a multiple of 8 rows and one of 64 columns on Hopper"
+    assert lines[0] == f"new_layout: {rule}"
+
+
 def test_the_sum_takes_32_bytes_of_each_row_at_a_time() -> None:
     def multiply(acc: Any, a: Any, b: Any) -> None:
         plgpu.wgmma(acc, a.at[:, 0:8], b.at[0:8])
@@ -247,6 +274,18 @@ def test_what_is_not_compiled_says_why_and_what_to_do() -> None:
         "(pl.loop)"
     )
     assert "out[...] = inner(x[...])" in lines
+
+
+def test_dtypes_that_only_keep_numbers_are_refused() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...].astype(np.float32)
+
+    with pytest.raises(PalladioNotImplementedError) as caught:
+        call = pl.pallas_call(body, pl.ShapeDtypeStruct((4,), np.float32), interpret="hopper-twin")
+        call(np.array([1, 2, 3, -4], ml_dtypes.int4))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "no i4 is compiled for Hopper"
+    assert "hint:     convert the array before the kernel" in [line.strip() for line in lines]
 
 
 def test_the_size_of_a_cluster_is_known_when_the_kernel_is_made() -> None:

@@ -126,3 +126,10 @@ def test_layouts_are_compared_by_what_they_do() -> None:
 def test_every_lane_holds_the_only_element_of_an_axis() -> None:
     assert (registers.warp((1,)).elements() == 0).all()
     assert registers.warp((1,)).same(registers.strided((1, 256), 8).reduced([1]))
+
+
+def test_a_transposed_fragment_has_its_axes_exchanged() -> None:
+    layout = registers.wgmma(64, 24)
+    assert layout.transposed().shape == (24, 64)
+    np.testing.assert_array_equal(layout.transposed().elements(), layout.elements()[..., ::-1])
+    assert layout.transposed().transposed().same(layout)

@@ -115,6 +115,15 @@ class Layout:
         listed = ", ".join(map(str, sorted(gone)))
         return Layout(shape, threads, registers, f"{self.name}.reduce({listed})")
 
+    def transposed(self) -> Layout:
+        """The layout of a matrix with its axes exchanged."""
+
+        def exchanged(digits: Sequence[Digit]) -> tuple[Digit, ...]:
+            return tuple(digit if digit.axis is None else replace(digit, axis=1 - digit.axis) for digit in digits)
+
+        name = f"{self.name}_TRANSPOSED"
+        return Layout(self.shape[::-1], exchanged(self.threads), exchanged(self.registers), name)
+
     def projected(self, axes: Iterable[int], register: str) -> str:
         """The register, in the layout reduced along axes, into which a register of this layout is reduced."""
         gone = set(axes)

@@ -370,6 +370,8 @@ def converted(text: str, source: DType, target: DType) -> str:
         return text
     if dtypes.is_bool(target):
         return f"{text} != 0"
+    if source == dtypes.FLOAT64 and target == dtypes.FLOAT16:
+        return f"pal::odd_float({text})"
     if dtypes.is_float(target):
         return text if register_type(source) == register_type(target) else f"({register_type(target)}){text}"
     if not dtypes.is_float(source):

@@ -274,6 +274,7 @@ u32 pack_bf16(float low, float high, TWIN_SITE);
 u32 pack_f16(float low, float high, TWIN_SITE);
 u16 bits_bf16(float x, TWIN_SITE);
 u16 bits_f16(float x, TWIN_SITE);
+float odd_float(double x);
 float float_bf16(u16 bits);
 float float_f16(u16 bits);
 u32 bits_of(float x);

@@ -209,6 +209,13 @@ u8 bits_e5m2(float x, Site site) {
 }
 float float_bf16(u16 bits) { return decode_bf16(bits); }
 float float_f16(u16 bits) { return decode_f16(bits); }
+// Rounding towards zero; the last bit then stands for what was cut off.
+float odd_float(double x) {
+  float cut = (float)x;
+  if (x != x || (double)cut == x) return cut;
+  if (std::fabs((double)cut) > std::fabs(x)) cut = std::nextafter(cut, 0.0f);
+  return float_from_bits(bits_from_float(cut) | 1);
+}
 u32 bits_of(float x) { return bits_from_float(x); }
 float float_of(u32 bits) { return float_from_bits(bits); }
 u64 bits_of(double x) {

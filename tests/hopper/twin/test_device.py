@@ -36,6 +36,7 @@ KERNELS = {
     "far": test_atomics.FAR,
     **{f"cluster of {name}": each for name, each in test_atomics.WIDTHS.items()},
     "powers": test_warps.POWERS,
+    "odd": test_warps.ODD,
     "small": test_atomics.SMALL,
 }
 

@@ -291,6 +291,20 @@ def test_conversions_round_to_nearest_even() -> None:
     np.testing.assert_array_equal(pairs[1::2], to_f16.view(np.uint16).astype(np.uint32) << 16 | one[F16])
 
 
+ODD = kernel(
+    "y[pal::thread_index()] = pal::bits_f16(pal::odd_float(x[pal::thread_index()]));",
+    [array("x", np.float64, 128), output("y", F16, 128)],
+)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_a_float64_is_rounded_to_float16_once() -> None:
+    """Half-way between two numbers but for bits that float32 does not have."""
+    half_way = np.array([1 + 2**-11, 2049, 65520, 3 * 2**-25, 2**-24, 1e300, np.inf, np.nan])
+    x = np.concatenate([sign * half_way * (1 + step) for sign in (1, -1) for step in (0, 2**-40, -(2**-40), 2**-52)])
+    same(outputs(ODD, np.tile(x, 2)).astype(np.float32), np.tile(x, 2).astype(F16).astype(np.float32))
+
+
 F8 = [np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)]
 BYTES = kernel(
     """
