@@ -32,6 +32,12 @@ def found_steps(metadata):
     return list(zip(groups[:count].tolist(), tiles[:count].tolist()))
 
 
+def test_steps_of_more_groups_than_are_compared_with_every_step():
+    sizes = np.random.default_rng(0).integers(0, 4, 700).astype(np.int32)
+    metadata = make_group_metadata(group_sizes=sizes, m=int(sizes.sum()), tm=7, visit_empty_groups=False)
+    assert found_steps(metadata) == steps_by_hand(sizes.tolist(), int(sizes.sum()), 7, 0, 700, False)
+
+
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=7),
     st.integers(0, 9),

@@ -105,8 +105,10 @@ class Gemv:
                     self.poll(rows * self.depth)
         elif self.across is not None:
             fill(self.e, self.result, 0)
-            # More rows at a time are slower if these are contiguous, and faster if each must be prefetched.
-            for first, stop, steps in cut(self.depth, 2 * ROWS if self.vectors == 1 and self.apart else ROWS):
+            # More rows at a time are slower if these are contiguous, and faster if each must be prefetched. At most
+            # half of the registers hold the factors.
+            more = self.apart and 2 * ROWS * self.vectors <= host.current().vectors // 2
+            for first, stop, steps in cut(self.depth, 2 * ROWS if more else ROWS):
                 with self.e.loop(first, stop, steps) as k:
                     self.add_rows(self.across, k, steps)
                     self.poll(steps * self.free)
