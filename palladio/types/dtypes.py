@@ -208,12 +208,15 @@ def is_narrow_float(dtype: DType) -> bool:
 
 def finfo(dtype: DTypeLike) -> Any:
     """Machine limits of a float dtype, as `np.finfo`."""
-    return ml_dtypes.finfo(canonical(dtype))
+    return _finfo(canonical(dtype))
 
 
 def iinfo(dtype: DTypeLike) -> Any:
     """Machine limits of an integer dtype, as `np.iinfo`."""
-    return ml_dtypes.iinfo(canonical(dtype))
+    return _iinfo(canonical(dtype))
+
+
+_finfo, _iinfo = cache(ml_dtypes.finfo), cache(ml_dtypes.iinfo)
 
 
 @cache

@@ -87,6 +87,8 @@ def functions(module: Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Async
 
 def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue  # no function stands inside an expression
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + child.name, child
         inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,13 @@ def programs_read_back() -> None:
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester) -> pytest.Pytester:
-    """An empty suite that uses this one's conftest."""
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """An empty suite that uses this one's conftest, and leaves what the process has frozen and collected to this one.
+
+    At the end of each of them pytest collects garbage five times, from all that the tests of this process hold.
+    """
+    for name in ("collect", "freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, lambda *_: 0)
     pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
     return pytester
 

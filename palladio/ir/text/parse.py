@@ -7,7 +7,8 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Mapping
+import string
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from palladio.base.errors import InternalError, PalladioError, ParseError
@@ -30,13 +31,20 @@ from palladio.types.types import MEMORY_SPACES, ArrayType, RefType, Type
 from palladio.types.views import Coordinate, Guard, View
 
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|\#[^\n]*)
-      | (?P<number>\d+(\.\d+)?([eE][+-]?\d+)?)
-      | (?P<string>'(\\.|[^'\\])*'|"(\\.|[^"\\])*")
-      | (?P<name>[A-Za-z_]\w*)
-      | (?P<mark>[][(){}<>,:;=.+*$!-])""",
+    r"""\s+ | \#[^\n]*
+      | \d+(?:\.\d+)?(?:[eE][+-]?\d+)?
+      | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*"
+      | [A-Za-z_]\w*
+      | [][(){}<>,:;=.+*$!-]""",
     re.VERBOSE,
 )
+_KINDS = {
+    **dict.fromkeys(f"{string.whitespace}#", "space"),
+    **dict.fromkeys("'\"", "string"),
+    **dict.fromkeys(f"{string.ascii_letters}_", "name"),
+    **dict.fromkeys("][(){}<>,:;=.+*$!-", "mark"),
+}
+"""The kind of a token by its first character, unless that is a digit or a rarer kind of space."""
 
 
 class _Token(NamedTuple):
@@ -66,22 +74,39 @@ def parse_program(text: str, ops: Mapping[str, Op], records: Mapping[str, type] 
 
 
 def _tokens(text: str) -> list[_Token]:
-    tokens, position, line = [], 0, 1
-    for match in _TOKEN.finditer(text):
-        if match.start() != position:
-            break
-        position = match.end()
-        kind, found = match.lastgroup or "", match.group()
+    texts = _TOKEN.findall(text)
+    if sum(map(len, texts)) < len(text):
+        raise _unreadable(text)
+    tokens, line = [], 1
+    for found in texts:
+        kind = _KINDS.get(found[0]) or ("space" if found.isspace() else "number")
         if kind != "space":
             tokens.append(_Token(kind, found, line))
         if kind in ("space", "string"):
             line += found.count("\n")
-    if position < len(text):
-        raise ParseError(f"line {line}: a character that no token begins with", got=repr(text[position]))
     return [*tokens, _Token("end", "end of text", line)]
 
 
-_signature = functools.lru_cache(maxsize=None)(inspect.signature)
+def _unreadable(text: str) -> ParseError:
+    """The error of a text with a character that no token begins with."""
+    position = 0
+    for match in _TOKEN.finditer(text):
+        if match.start() != position:
+            break
+        position = match.end()
+    line = text.count("\n", 0, position) + 1
+    return ParseError(f"line {line}: a character that no token begins with", got=repr(text[position]))
+
+
+@functools.lru_cache(maxsize=10_000)
+def _misfit(rule: Callable[..., Any], inputs: int, names: tuple[str, ...]) -> str:
+    """The reason why a type rule does not take that many inputs and parameters of these names; empty if it does."""
+    try:
+        inspect.signature(rule).bind(*range(inputs), **dict.fromkeys(names))
+    except TypeError as error:
+        return str(error)
+    return ""
+
 
 _SMALL = re.compile("0|[1-9][0-9]{0,18}")
 
@@ -142,14 +167,15 @@ class _Parser:
 
     def take(self, text: str) -> bool:
         """Step over a token of this text if it stands here."""
-        if self.at(text):
-            self.position += 1
-            return True
-        return False
+        token = self.tokens[self.position]
+        if token.text != text or token.kind == "string":
+            return False
+        self.position += 1
+        return True
 
     def expect(self, what: str) -> str:
         """Step over a token of this text or kind, or fail."""
-        token = self.token
+        token = self.tokens[self.position]
         if what not in (token.text, token.kind):
             raise ParseError(f"line {token.line}: program text does not parse", expected=what, got=token.text)
         self.position += 1
@@ -218,10 +244,8 @@ class _Parser:
         inputs, params = self.operands(op, line)
         if self.take("{"):
             params.update(self.items("}", self.keyword))
-        try:
-            _signature(op.type).bind(*inputs, **params)
-        except TypeError as error:
-            raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=str(error)) from None
+        if misfit := _misfit(op.type, len(inputs), tuple(params)):
+            raise ParseError(f"line {line}: {name} takes other inputs or parameters", got=misfit)
         try:
             eqn = form(op, inputs, params, None)
             types = [var.type for var in eqn.outputs]

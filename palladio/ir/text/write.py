@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import keyword
 import math
 import re
@@ -186,6 +187,7 @@ def _is_shown(field: dataclasses.Field[Any], value: Any) -> bool:
     return field.metadata.get("printed") != "if set" or value != field.default
 
 
+@functools.lru_cache(maxsize=10_000)
 def _identifier(text: str) -> str:
     found = re.sub(r"\W", "_", text)
     reserved = keyword.iskeyword(found) or found in ("program", "inf", "nan") or found in dtypes.SHORT_NAMES
