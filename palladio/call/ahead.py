@@ -177,7 +177,7 @@ class Ahead:
         values = [np.asarray(to_numpy(value, name)) for value, name in zip(arrays, self._names, strict=True)]
         result: Any = self._result
         wanted = ArrayType((rows, *result.shape[1:]), result.dtype)
-        buffers = None if out is None else checked_buffers(out, ONE_RESULT, [wanted], values, ())
+        buffers = None if out is None else checked_buffers(out, ONE_RESULT, [wanted], values, (), self._names)
         results = self._first_rows([*values, *self._captured], rows, buffers)  # type: ignore[misc]
         if results is None or out is not None:
             return None if results is None else out
@@ -216,7 +216,7 @@ class Ahead:
         values, library, counts = [], "numpy", {0: rows}
         for n, (value, (shape, dtype)) in enumerate(zip(arrays, self._known, strict=True)):
             array = value
-            if type(value) is not np.ndarray:
+            if type(value) is not np.ndarray or value.dtype != dtype:  # e.g. of the other byte order
                 library = library_of(value) if library == "numpy" else library
                 array = np.asarray(to_numpy(value, self._names[n]))
             number = self._own_rows.get(n)
@@ -233,7 +233,7 @@ class Ahead:
         if out is not None:
             result: Any = self._result
             wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
-            buffers = checked_buffers(out, ONE_RESULT, [wanted], values, ())
+            buffers = checked_buffers(out, ONE_RESULT, [wanted], values, (), self._names)
         (found,) = in_place(values, rows or 0, buffers, counts[self._first_own] or 0)
         if out is not None:
             return out
@@ -274,7 +274,7 @@ class Ahead:
         result_type = self._result
         if result_type is None:
             return trees.unflatten(self._structure, [each.source for each in self._run(values + self._captured)])
-        buffers = None if out is None else checked_buffers(out, ONE_RESULT, [result_type], values, ())
+        buffers = None if out is None else checked_buffers(out, ONE_RESULT, [result_type], values, (), self._names)
         (result,) = self._run(values + self._captured, buffers)
         if out is not None:
             return out
@@ -283,7 +283,7 @@ class Ahead:
     def _write(self, values: list[Any], out: Any, rows: int | None) -> Any:
         result: Any = self._result
         wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
-        (buffer,) = checked_buffers(out, ONE_RESULT, [wanted], values, ())
+        (buffer,) = checked_buffers(out, ONE_RESULT, [wanted], values, (), self._names)
         if wanted == result:
             self._run(values + self._captured, [buffer])
         else:

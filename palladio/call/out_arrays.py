@@ -20,6 +20,7 @@ def checked_buffers(
     types: Sequence[ArrayType],
     inputs: Sequence[Any],
     aliases: Sequence[tuple[int, int]],
+    input_names: Sequence[str] = (),
 ) -> list[Any]:
     """The flat arrays of `out`, as NumPy arrays on the same memory; or as arrays of a GPU, where the inputs are.
 
@@ -27,12 +28,13 @@ def checked_buffers(
         structure, types: of the outputs.
         inputs: the call's arrays. A buffer may be the input that its output aliases, and overlaps no other.
         aliases: pairs of an input and an output.
+        input_names: the names of the inputs in a function without aliases.
 
     Raises:
         PalladioTypeError: another structure, an object that cannot be written in place, another dtype.
         PalladioValueError: another shape, an array that is read-only or not row-major, or one that overlaps another.
     """
-    leaves, found = trees.flatten(out)
+    leaves, found = trees.flatten(tuple(out) if isinstance(out, list) else out)  # a list of results is a tuple
     if found != structure:
         raise PalladioTypeError(
             "has another structure than out_shape",
@@ -43,12 +45,14 @@ def checked_buffers(
     names = trees.leaf_names(out, "out")
     home = next((value for value in inputs if isinstance(value, CardArray)), None)
     if home is not None:
-        return _on_card(leaves, names, types, home, inputs, aliases)
+        return _on_card(leaves, names, types, home, inputs, aliases, input_names)
     buffers = [_buffer(leaf, name, type) for leaf, name, type in zip(leaves, names, types, strict=True)]
     for target, (buffer, name) in enumerate(zip(buffers, names, strict=True)):
         for source, value in enumerate(inputs):
             if np.may_share_memory(buffer, value) and np.shares_memory(buffer, value):
-                _refuse_overlap(buffer, value, name, source, (source, target) in aliases)
+                if (source, target) not in aliases:
+                    raise _overlap(name, source, input_names)
+                _require_same(buffer, value, name, source)
         for other, earlier in zip(names[:target], buffers):
             if np.may_share_memory(buffer, earlier):  # both are contiguous, so the test is exact
                 raise PalladioValueError("overlaps another output", argument=name, got=f"memory of {other}")
@@ -88,6 +92,7 @@ def _on_card(
     home: CardArray,
     inputs: Sequence[Any],
     aliases: Sequence[tuple[int, int]],
+    input_names: Sequence[str],
 ) -> list[CardArray]:
     """The arrays of `out` on the GPU where the inputs are."""
     buffers: list[CardArray] = []
@@ -105,12 +110,7 @@ def _on_card(
             if isinstance(value, CardArray) and buffer.overlaps(value):
                 if (source, target) in aliases and buffer.address == value.address:
                     continue
-                raise PalladioValueError(
-                    "overlaps an input",
-                    argument=name,
-                    got=f"memory of input {source}",
-                    hint="give an array of its own, or alias the two with input_output_aliases",
-                )
+                raise _overlap(name, source, input_names)
         for other, earlier in zip(names, buffers):
             if buffer.overlaps(earlier):
                 raise PalladioValueError("overlaps another output", argument=name, got=f"memory of {other}")
@@ -118,17 +118,18 @@ def _on_card(
     return buffers
 
 
-def _refuse_overlap(
-    buffer: np.ndarray[Any, Any], value: np.ndarray[Any, Any], name: str, source: int, aliased: bool
-) -> None:
-    """Refuse an array that overlaps an input, unless its output aliases that input and the arrays are the same."""
-    if not aliased:
-        raise PalladioValueError(
-            "overlaps an input",
-            argument=name,
-            got=f"memory of input {source}",
-            hint="give an array of its own, or alias the two with input_output_aliases",
-        )
+def _overlap(name: str, source: int, input_names: Sequence[str]) -> PalladioValueError:
+    """The error for an array that overlaps an input which its output does not alias."""
+    return PalladioValueError(
+        "overlaps an input",
+        argument=name,
+        got=f"memory of {input_names[source] if input_names else f'input {source}'}",
+        hint="give an array of its own" + ("" if input_names else ", or alias the two with input_output_aliases"),
+    )
+
+
+def _require_same(buffer: np.ndarray[Any, Any], value: np.ndarray[Any, Any], name: str, source: int) -> None:
+    """Require an array that overlaps the input which its output aliases to be that input."""
     if buffer.ctypes.data != value.ctypes.data or buffer.strides != value.strides:
         raise PalladioValueError(
             "overlaps the input that it aliases, but is not the same array", argument=name, got=f"input {source}"

@@ -62,6 +62,16 @@ def test_a_tree_of_buffers_is_filled(executor: str) -> None:
     assert (buffers[0].tolist(), buffers[1]["b"].tolist()) == (X.tolist(), (-X).tolist())
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_of_buffers_is_filled(executor: str, kind: type) -> None:
+    def both(x: Any, a: Any, b: Any) -> None:
+        a[...], b[...] = x[...], -x[...]
+
+    buffers = kind([empty(), empty()])
+    assert pl.pallas_call(both, [OUT, OUT], interpret=executor)(X, out=buffers) is buffers
+    assert [each.tolist() for each in buffers] == [X.tolist(), (-X).tolist()]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_tensor_is_written_in_place(executor: str, dtype: torch.dtype) -> None:
     buffer = torch.zeros(4, dtype=dtype)

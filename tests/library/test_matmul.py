@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.library import matmul
+from palladio.library import gmm, matmul
 from tests.library.references import FLOATS, assert_close, normal
 
 
@@ -97,6 +97,22 @@ def test_both_orders_of_a_matrix_give_its_product(tiling):
         for y in (weight.T, weight.T.copy(), np.array(weight)[::-1].T[:, ::-1]):
             assert_close(matmul(x, y, tiling=tiling), reference(x, y))
             assert_close(matmul(x[:2], y, tiling=tiling), reference(x[:2], y))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_arrays_of_the_other_byte_order(dtype):
+    x, y = normal(0, 19, 11, dtype=dtype), normal(1, 11, 13, dtype=dtype)
+    swapped = [each.astype(each.dtype.newbyteorder()) for each in (x, y)]
+    for _ in range(2):
+        for operands in (swapped, [x, swapped[1]], [swapped[0], np.asfortranarray(swapped[1])]):
+            assert_close(matmul(*operands), reference(x, y))
+        np.testing.assert_array_equal(gmm(swapped[0], swapped[1][None], [19]), gmm(x, y[None], [19]))
+
+
+def test_a_result_cannot_be_written_to_an_operand():
+    x = normal(0, 12, 12)
+    with pytest.raises(pl.PalladioValueError, match=r"overlaps an input\n  got: +memory of rhs\n  hint: .* own\n"):
+        gmm(x.copy(), x[None], [12], out=x)
 
 
 def test_matrices_of_column_major_order_that_do_not_multiply_are_described_as_given():
