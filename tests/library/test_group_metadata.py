@@ -33,9 +33,9 @@ def found_steps(metadata):
 
 
 def test_steps_of_more_groups_than_are_compared_with_every_step():
-    sizes = np.random.default_rng(0).integers(0, 4, 700).astype(np.int32)
+    sizes = np.random.default_rng(0).integers(0, 4, 800).astype(np.int32)
     metadata = make_group_metadata(group_sizes=sizes, m=int(sizes.sum()), tm=7, visit_empty_groups=False)
-    assert found_steps(metadata) == steps_by_hand(sizes.tolist(), int(sizes.sum()), 7, 0, 700, False)
+    assert found_steps(metadata) == steps_by_hand(sizes.tolist(), int(sizes.sum()), 7, 0, 800, False)
 
 
 @given(

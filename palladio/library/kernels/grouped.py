@@ -18,7 +18,10 @@ from palladio import lax
 from palladio.library.checks import Tile, group_sizes_of, require_count
 
 COMPARED = 1 << 16
-"""The most comparisons of positions with all ends; beyond, positions are searched for by halves."""
+"""The most comparisons in one operation, few enough for the compiler to fuse them with their neighbours."""
+
+SEARCHED = 1 << 19
+"""Comparisons of positions with all ends beyond which a search by halves takes less time."""
 
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
@@ -73,8 +76,11 @@ def make_group_metadata(
 
 def _reached(positions: Array, ends: Array) -> Array:
     """The number of ends, in ascending order, at or before each position."""
-    if positions.shape[0] * ends.shape[0] <= COMPARED:
-        return jnp.sum((positions[:, None] >= ends[None, :]).astype(jnp.int32), axis=1)
+    if positions.shape[0] * ends.shape[0] <= SEARCHED:
+        most = max(1, COMPARED // positions.shape[0])
+        parts = [ends[first : first + most] for first in range(0, ends.shape[0], most)]
+        counts = [jnp.sum((positions[:, None] >= part[None, :]).astype(jnp.int32), axis=1) for part in parts]
+        return functools.reduce(jnp.add, counts)
     count, found = ends.shape[0], jnp.zeros(positions.shape, jnp.int32)
     for bit in reversed(range(count.bit_length())):
         further = jnp.minimum(found + (1 << bit), count)
