@@ -19,6 +19,8 @@ MARK = "@@ "
 LOST = 3
 """The exit status of a process that has lost its CUDA context, and is replaced by another one."""
 PAST = "ran past its time"
+START_S = 90.0
+"""Further seconds until the first line of a process: it imports PyTorch, from a disk that may be slow."""
 KILL_S = 5.0
 """Seconds to wait for a killed process; the driver may hold one up for as long as its kernel runs."""
 PYTHON: list[str] = [sys.executable, "-m", "benchmarks.gpu"]
@@ -37,7 +39,7 @@ class Part:
     Args:
         arguments: of `python -m benchmarks.gpu`.
         limit_s: seconds after which it is killed.
-        record_s: seconds without a record after which it is killed.
+        record_s: seconds without a record after which it is killed; the first line may take `START_S` more.
 
     Raises:
         Interrupted: all parts have been killed.
@@ -73,7 +75,7 @@ class Part:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The records of the part, as they arrive. If it fails, `ended` is the reason afterwards."""
-        end = min(self._end, time.monotonic() + self._record_s)
+        end, first = min(self._end, time.monotonic() + START_S + self._record_s), True
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
@@ -85,8 +87,9 @@ class Part:
                 break
             if line.startswith(MARK):
                 yield json.loads(line.removeprefix(MARK))
-                end = min(self._end, time.monotonic() + self._record_s)
-            else:
+            if first or line.startswith(MARK):
+                end, first = min(self._end, time.monotonic() + self._record_s), False
+            if not line.startswith(MARK):
                 self._other = [*self._other, line.rstrip()][-LAST_LINES:]
         try:
             status = self._process.wait(max(0.0, end - time.monotonic()))

@@ -41,6 +41,7 @@ def _name(row: Row, dtype: np.dtype) -> str:
 
 def run(number: int, of: int, skip: int, most: int | None = None) -> int:
     """Run a share of the rows without the first `skip`, and report each outcome; returns the exit status."""
+    print(f"rows of share {number} begin", flush=True)
     for row, dtype in share(number, of)[skip:most]:
         outcome, text, lost = _outcome(row, dtype)
         say(row=_name(row, dtype), outcome=outcome, text=text)

@@ -359,6 +359,14 @@ def test_a_part_without_records_for_a_time_is_killed(monkeypatch: pytest.MonkeyP
         assert list(part.records()) == [{"a": 1}] and part.ended == PAST
 
 
+def test_the_first_line_of_a_part_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.gpu.children.PYTHON", [sys.executable, "-c"])
+    with children.killed_at_end():
+        # An interpreter takes longer to start than the millisecond that a record may take.
+        part = Part(["import time; print('x begins', flush=True); time.sleep(100)"], 120, 0.001)
+        assert list(part.records()) == [] and part.ended == f"{PAST}: x begins"
+
+
 def test_the_points_are_in_the_order_in_which_they_stand_on_each_other() -> None:
     assert list(POINTS)[:6] == [
         *("launch", "copies", "descriptors", "dtypes-of-products", "row-offsets", "left-in-registers")
