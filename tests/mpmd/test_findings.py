@@ -192,6 +192,27 @@ def test_sub_cores_that_copy_other_bytes_to_one_place_race() -> None:
         replicated(1)(x)
 
 
+@pytest.mark.parametrize(("turned", "level"), [(False, "hint"), (True, "error")])
+def test_sub_cores_that_scatter_the_same_bytes_by_the_same_indices_are_a_hint(turned: bool, level: str) -> None:
+    def body(x_ref: Any, at_ref: Any, o_ref: Any, row: Any, at: Any) -> None:
+        pltpu.sync_copy(x_ref, row)
+        pltpu.sync_copy(at_ref, at)
+        places = at[...]
+        if turned:  # the same elements, in another order on each core
+            places = (places + pl.axis_index("subcore")) % 16
+        pltpu.sync_copy(row, o_ref.at[places])
+
+    call = pl.kernel(
+        body,
+        pl.ShapeDtypeStruct((16,), np.int32),
+        mesh=pltpu.VectorSubcoreMesh("core", "subcore", 1, 4),
+        scratch_types=[pltpu.VMEM((16,), np.int32)] * 2,
+    )
+    x, at = np.arange(16, dtype=np.int32), np.arange(16, dtype=np.int32)[::-1].copy()
+    found = pl.check(call, x, at).findings
+    assert [(each.code, each.level) for each in found] == [("global-race", level)]
+
+
 def test_sub_cores_that_copy_the_same_bytes_by_two_copies_race() -> None:
     def body(x_ref: Any, o_ref: Any) -> None:
         @pl.when(pl.axis_index("subcore") == 0)

@@ -119,7 +119,7 @@ def is_repeated(thread: Thread, store: Buffer, before: Access, now: Access) -> b
 
 def _copies_the_same(before: Access, now: Access) -> bool:
     """True if two sub-cores carry out one copy of their program, of the same bytes to the same elements."""
-    if before.site is not now.site or not (before.write and now.write) or before.region is not now.region:
+    if before.site is not now.site or not (before.write and now.write) or not before.region.is_same(now.region):
         return False
     digest = now.issue.digest if now.issue is not None else None
     return digest is not None and before.issue is not None and before.issue.digest == digest

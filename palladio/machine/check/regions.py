@@ -43,6 +43,10 @@ class Region:
         self.chosen = chosen
         """bool[bands of axis 0, bands of axis 1, ...]; None for every box of the grid."""
 
+    def is_same(self, other: Region) -> bool:
+        """True if the other is the same set, written down in the same way."""
+        return self is other or (self.bands == other.bands and np.array_equal(self.chosen, other.chosen))
+
     def mask(self, shape: Shape) -> Array:
         """The set as bool[shape], for tests and messages."""
         mask = np.zeros(shape, bool)

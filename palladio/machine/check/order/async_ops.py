@@ -275,6 +275,10 @@ def _named(shared: tuple[list[Any], list[Any], str, Thread]) -> tuple[str, ...]:
 
 
 def _digest(source: Reached, indices: Sequence[Any]) -> bytes:
-    """A hash of the bytes that a copy takes from its source."""
+    """A hash of the bytes that a copy takes from its source, and of the index arrays by which it places them."""
     buffer, stack = source
-    return blake2b(np.ascontiguousarray(buffer.read(stack, indices)).tobytes(), digest_size=16).digest()
+    found = blake2b(np.ascontiguousarray(buffer.read(stack, indices)).tobytes(), digest_size=16)
+    for index in indices:
+        if np.ndim(index):
+            found.update(np.ascontiguousarray(index).tobytes())
+    return found.digest()
