@@ -307,9 +307,9 @@ class PallasCall:
         self, args: tuple[Any, ...], leaves: Sequence[Any], structure: Hashable, sizes: Sequence[Any], out: Any
     ) -> Any:
         """The call as an equation of the program being traced; in the program of a device, inlined."""
+        request(self.interpret)
         if is_inlining():
             return inlined_grid(self, args)
-        request(self.interpret)
         if out is not None:
             raise PalladioTypeError(
                 "a call on traced values has no arrays to write to", argument="out", got=type(out).__name__

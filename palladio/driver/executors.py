@@ -280,6 +280,8 @@ def choose(interpret: Any = None, arrays: Sequence[Any] = ()) -> Executor:
     """
     if interpret is True:
         return REFERENCE
+    if isinstance(interpret, Executor):
+        return interpret
     if isinstance(interpret, str):
         return find(interpret, "interpret")
     options = getattr(interpret, "simulator_options", None)

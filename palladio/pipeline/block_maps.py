@@ -289,6 +289,7 @@ class BlockMapper:
                         argument=origin,
                         expected="ds(start, size)",
                         got=repr(value),
+                        jax="Must return a pl.ds from the index_map for a BoundedSlice dimension.",
                     )
                 flat += [self.integer(value.start, (), axis, origin), self.integer(value.size, (), axis, origin)]
             else:

@@ -180,3 +180,47 @@ def test_scratch_of_one_of_several_meshes_on_each_device(interpret: Any) -> None
 
     found = pl.shard_map(on_device, mesh=RING, in_specs=P("x"), out_specs=P("x"), interpret=interpret)(X)
     np.testing.assert_array_equal(found, X)
+
+
+def sent_twice(x_ref: Any, o_ref: Any, sent: Any, received: Any) -> None:
+    """Every device sends right; device 3 also sends to device 2, in no order with device 1."""
+    me = lax.axis_index("x")
+
+    def copy(device: Any) -> Any:
+        return pltpu.make_async_remote_copy(x_ref, o_ref, sent, received, device_id=(device,))
+
+    right = copy(lax.rem(me + 1, np.int32(4)))
+    right.start()
+    right.wait_send()
+
+    @pl.when(me == 3)
+    def _() -> None:
+        again = copy(np.int32(2))
+        again.start()
+        again.wait_send()
+
+    right.wait_recv()
+
+    @pl.when(me == 2)
+    def _() -> None:
+        right.wait_recv()
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_kernel_under_shard_map_asks_for_race_detection(staged: bool, inside: bool) -> None:
+    params = pltpu.InterpretParams(detect_races=True)
+
+    def send(x: Any) -> Any:
+        return pl.pallas_call(
+            sent_twice,
+            pl.ShapeDtypeStruct.like(x),
+            in_specs=[WHOLE],
+            out_specs=WHOLE,
+            scratch_shapes=[DMA, DMA],
+            interpret=params if inside else None,
+        )(x)
+
+    function = pl.shard_map(send, mesh=RING, in_specs=P("x"), out_specs=P("x"), interpret=None if inside else params)
+    with pytest.raises(pl.PalladioError, match=r"race|in-use|in no order"):
+        (pl.jit(function) if staged else function)(X)

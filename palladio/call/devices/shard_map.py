@@ -19,6 +19,7 @@ from palladio.call.devices.rounds import run_in_rounds
 from palladio.call.inline.written import in_device_programs
 from palladio.call.launch.core_meshes import CoreMesh
 from palladio.call.launch.kernel import kernel
+from palladio.driver.executors import Executor, requests
 from palladio.trace.functions import function_name, require_function
 from palladio.trace.gpu.rounds import LaunchesTogether
 from palladio.types.types import ShapeDtypeStruct
@@ -113,7 +114,7 @@ def shard_map(
         in_specs, out_specs: a `PartitionSpec` for each argument and result, or one for all below it. Results that are
             not spread over a mesh axis are taken from its first device.
         check_vma: accepted, as JAX takes it; without effect.
-        interpret: as in `pallas_call`, for the whole function.
+        interpret: as in `pallas_call`, for the whole function; by default that of the kernel calls in it.
 
     Raises:
         PalladioTypeError, PalladioValueError: not a function or mesh; specs or sizes that do not fit.
@@ -131,15 +132,14 @@ def shard_map(
     axes = tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
 
     def call(*args: Any) -> Any:
-        leaves, structure = trees.flatten(args)
-        values = [leaf if hasattr(leaf, "palladio_type") else to_numpy(leaf, "args") for leaf in leaves]
-        specs = _spread(in_specs if type(in_specs) in (tuple, list) else (in_specs,) * len(args), args, "in_specs")
-        parts = [_parts(value, spec, mesh) for value, spec in zip(values, specs, strict=True)]
+        parts, structure = _taken_apart(args, in_specs, mesh)
         found: list[Any] = []
+        requested: list[Executor] = []
 
         def run(refs: Sequence[Any]) -> list[Any]:
-            with in_device_programs():
+            with in_device_programs(), requests() as asked:
                 result = function(*trees.unflatten(structure, [ref[0] for ref in refs]))
+            requested[:] = asked
             outputs, form = trees.flatten(result)
             found[:] = [form, *map(array_type, outputs)]
             return outputs
@@ -163,13 +163,22 @@ def shard_map(
         else:
             form, *types = found
             out_types = tuple(ShapeDtypeStruct((mesh.size, *type.shape), type.dtype) for type in types)
-            results = kernel(body, out_types, mesh=cores, interpret=interpret)(*parts)
+            chosen = requested[0] if interpret is None and requested else interpret
+            results = kernel(body, out_types, mesh=cores, interpret=chosen)(*parts)
         places = _spread(out_specs, trees.unflatten(form, list(types)), "out_specs")
         whole = [_whole(each, spec, mesh) for each, spec in zip(results or (), places, strict=True)]
         return trees.unflatten(form, whole)
 
     call.__name__ = function_name(function)
     return call
+
+
+def _taken_apart(args: tuple[Any, ...], in_specs: Any, mesh: DeviceMesh) -> tuple[list[Any], trees.Structure]:
+    """The parts of each array among the arguments, and the structure of these."""
+    leaves, structure = trees.flatten(args)
+    values = [leaf if hasattr(leaf, "palladio_type") else to_numpy(leaf, "args") for leaf in leaves]
+    specs = _spread(in_specs if type(in_specs) in (tuple, list) else (in_specs,) * len(args), args, "in_specs")
+    return [_parts(value, spec, mesh) for value, spec in zip(values, specs, strict=True)], structure
 
 
 def _spread(specs: Any, tree: Any, argument: str) -> list[PartitionSpec]:

@@ -143,9 +143,9 @@ class LaunchCall:
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
         """The launch as an equation of the program being traced; in the program of a device, inlined."""
+        request(self.interpret)
         if is_inlining():
             return inlined_launch(self, args)
-        request(self.interpret)
         if enclosing_axes().kinds:
             self._require_within()
         names = trees.leaf_names(args, "args")
