@@ -113,6 +113,29 @@ def test_loads_and_stores_on_all_devices(executor: str) -> None:
 
 
 @EXECUTORS
+def test_copies_from_shared_memory_to_all_devices(executor: str) -> None:
+    def broadcast(x_ref: Any, o_ref: Any, tile: Any, go: Any) -> None:
+        @pl.when(lax.axis_index("x") == 1)
+        def _() -> None:
+            tile[...] = x_ref[0]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(tile, plgpu.multicast_ref(o_ref, "x").at[0])
+            plgpu.wait_smem_to_gmem(0)
+            for device in range(2):
+                pl.semaphore_signal(go, device_id=device)
+
+        pl.semaphore_wait(go)
+
+    def run(part: Any) -> Any:
+        scratch = [plgpu.SMEM(part.shape[1:], part.dtype), plgpu.SemaphoreType.REGULAR]
+        return plgpu.kernel(broadcast, pl.ShapeDtypeStruct.like(part), scratch_types=scratch)(part)
+
+    with pl.executor(executor):
+        found = pl.shard_map(run, mesh=PAIR, in_specs=P("x"), out_specs=P("x"))(X)
+    assert np.array_equal(found, np.tile(X[1:], (2, 1)))
+
+
+@EXECUTORS
 def test_several_signals_go_to_other_devices(executor: str) -> None:
     def signalled(x_ref: Any, o_ref: Any, one: Any, two: Any) -> None:
         other = 1 - lax.axis_index("x")

@@ -1,4 +1,4 @@
-"""References into several other blocks of a cluster."""
+"""References into several other blocks of a cluster, or to the global memory of several devices."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any, NoReturn
 
 from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioTypeError, PalladioValueError
+from palladio.trace.gpu.peers import is_on_devices, on_all
 from palladio.trace.grid import axis_size, require_cluster_axes
 from palladio.trace.reference import Reference, require_reference
-from palladio.types.types import BARRIER, SMEM
+from palladio.types.types import BARRIER, GMEM, SMEM
 
 
 class MulticastRef:
-    """The same buffer in several blocks of a cluster. It is write-only: `ref[...] = value` stores into each.
+    """The same buffer in several blocks of a cluster, or on several devices. It is write-only.
+
+    `ref[...] = value` stores into each, and so does `copy_smem_to_gmem`.
 
     `peers` are references to each of them, for other operations: `for one in refs.peers: barrier_arrive(one)`.
     """
@@ -25,7 +28,8 @@ class MulticastRef:
         self.peers = tuple(peers)
 
     def __repr__(self) -> str:
-        return f"{self.peers[0]!r} of {len(self.peers)} blocks"
+        what = "devices" if self.peers[0].memory_space is GMEM else "blocks"
+        return f"{self.peers[0]!r} of {len(self.peers)} {what}"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,14 +80,16 @@ def multicast_ref(ref: Any, axes: str | Sequence[str]) -> MulticastRef:
     them through a `ClusterBarrier`, or arrive at each of `multicast_ref(barrier, axes).peers`.
 
     Args:
-        ref: a reference to shared memory or to a barrier.
-        axes: the names of cluster axes with static sizes.
+        ref: a reference to shared memory or to a barrier; in a launch on several devices, also to global memory.
+        axes: the names of cluster axes with static sizes; for global memory, of axes of devices.
 
     Raises:
         PalladioTypeError: not a reference to memory that a block owns.
         PalladioValueError: no axes, an axis that the mesh does not have or whose size is known only at the call.
     """
     reference = require_reference(ref, "ref")
+    if reference.memory_space is GMEM and is_on_devices():
+        return MulticastRef(on_all(reference, axes))
     if reference.memory_space not in (SMEM, BARRIER):
         raise PalladioTypeError(
             "each block of a cluster has its own shared memory and barriers, nothing else",

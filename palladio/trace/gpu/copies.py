@@ -13,6 +13,7 @@ from palladio.base.arguments import axis_names
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops.threads import copy as ops
+from palladio.trace.gpu.clusters import MulticastRef
 from palladio.trace.grid import require_cluster_axes
 from palladio.trace.reference import Reference, fitted, reached, require_reference
 from palladio.trace.trace import require_trace
@@ -105,7 +106,7 @@ def copy_smem_to_gmem(
     """Start copying shared memory to global memory (TMA) and return immediately.
 
     Args:
-        src, dst: references `dtype[shape]` of one shape and dtype.
+        src, dst: references `dtype[shape]` of one shape and dtype; a `multicast_ref` as `dst` is stored to everywhere.
         predicate: a scalar bool; where it is false nothing is copied.
         commit_group: close the group of copies after this one.
         reduction_op: combine with the old value: "add", "min", "max", and for integers "and", "or", "xor".
@@ -115,9 +116,11 @@ def copy_smem_to_gmem(
             does not take; a predicate that is not a bool[].
         PalladioValueError: another shape; no such reduction.
     """
-    arguments = {"src": src, "dst": dst}
-    roots, stacks, operands = reached(*(require_reference(each, name) for name, each in arguments.items()))
-    bind(ops.copy_smem_to_gmem, *roots, predicate_of(predicate), *operands, transforms=stacks, reduction=reduction_op)
+    for target in dst.peers if isinstance(dst, MulticastRef) else (dst,):
+        arguments = {"src": src, "dst": target}
+        roots, stacks, operands = reached(*(require_reference(each, name) for name, each in arguments.items()))
+        predicated = predicate_of(predicate)
+        bind(ops.copy_smem_to_gmem, *roots, predicated, *operands, transforms=stacks, reduction=reduction_op)
     if commit_group:
         commit_smem_to_gmem_group()
 

@@ -83,6 +83,11 @@ def own_part(stack: Reference) -> Reference:
     return stack.at[convert.cast(devices.number({}), dtypes.INT32)]
 
 
+def is_on_devices() -> bool:
+    """True in a launch on several devices."""
+    return _devices.get() is not None
+
+
 def _require_devices() -> Devices:
     devices = _devices.get()
     if devices is None:
