@@ -125,10 +125,6 @@ class Part:
         reach = sum((along.size - 1) * along.stride for along in self.axes if along.axis == axis)
         return first is not None and first >= 0 and first + reach < self.shape[axis]
 
-    def inside(self) -> bool:
-        """True if the box is known to be inside the buffer."""
-        return all(map(self.within, range(len(self.shape))))
-
     def through(self, dtype: DType, stack: Sequence[Transform], operands: Sequence[Shape], scalar: Scalars) -> Part:
         """The part that a stack of transforms selects from this one, with elements of a dtype.
 
