@@ -150,6 +150,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.ds": ("palladio", "ds"),
     "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),
+    "jax.experimental.pallas.tpu.TPUMemorySpace": ("palladio.tpu", "MemorySpace"),
     "jax.freeze": ("palladio", "freeze"),
     "jax.grad": ("palladio.compat.gradients", "grad"),
     "jax.jvp": ("palladio.compat.gradients", "jvp"),

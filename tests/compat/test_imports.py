@@ -27,6 +27,7 @@ def test_the_modules_of_jax_have_palladios_names() -> None:
     assert pallas.BlockSpec is pl.BlockSpec
     assert mosaic_gpu.Barrier is plgpu.Barrier
     assert pltpu.VMEM is importlib.import_module("palladio.tpu").VMEM
+    assert pltpu.TPUMemorySpace.VMEM is pltpu.VMEM  # as older releases spell it
     assert jax.numpy.float32 is jnp.float32
     assert jax.lax.Precision is lax.Precision
     assert issubclass(ShapeDtypeStruct, pl.ShapeDtypeStruct)
