@@ -81,6 +81,17 @@ def test_declared_axes_along_which_an_output_stays_are_not(index: Callable[..., 
     assert spread_axes(lambda x: call(x)[1], X) == (*spread, False)
 
 
+def test_declared_axes_whose_steps_store_other_rows_of_a_block_are_spread() -> None:
+    def own_row(x: Any, out: Any) -> None:
+        mine = jnp.arange(8)[:, None] == pl.program_id(0)
+        out[...] = jnp.where(mine, 2 * x[...], out[...])
+
+    whole = pl.BlockSpec((8, 8), lambda i: (0, 0))
+    params = pltpu.CompilerParams(dimension_semantics=("parallel",))
+    call = pl.pallas_call(own_row, SQUARE, grid=(8,), in_specs=[whole], out_specs=whole, compiler_params=params)
+    assert spread_axes(call, X) == (True,)
+
+
 def test_declared_axes_of_a_kernel_that_writes_to_its_scalars_are_not() -> None:
     def counted(count: Any, x: Any, out: Any) -> None:
         out[...] = x[...] + count[0].astype(x.dtype)

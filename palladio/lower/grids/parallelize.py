@@ -1,7 +1,8 @@
 """Dependence analysis of grid axes.
 
-An axis that the author declares parallel is, unless steps along it write to one block: a kernel may keep running values
-in an output whose block stays, of which each core of a TPU has its own.
+An axis that the author declares parallel is, unless steps along it read from one block and write to it: a kernel may
+keep running values in an output whose block stays, of which each core of a TPU has its own. Steps that only write to one
+block, e.g. each to other rows under a mask, are what the author says.
 
 Without such a declaration, steps along an axis are independent if each has separate blocks of every output, and none
 reads from scratch values of another. Both are proved from the structure alone: the axis follows from the indices of the
@@ -18,6 +19,7 @@ import numpy as np
 
 from palladio.ir.core import Eqn, Literal, Program, Var, walk
 from palladio.lower.block_indices import determined_axes
+from palladio.lower.fusion.masked_stores import mask_in
 from palladio.lower.initialization import stores_all
 from palladio.lower.views import views
 from palladio.ops.control import cond
@@ -63,7 +65,7 @@ def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
 
 
 def _shared_axes(grid: Grid, kernel: Program) -> set[int]:
-    """The axes along which a block stays that the kernel writes to.
+    """The axes along which a block stays that the kernel reads from and writes to, or adds to.
 
     A kernel with atomic operations orders its tasks itself, and one that gets a whole array in main memory may store to
     another part of it in each task.
@@ -75,8 +77,9 @@ def _shared_axes(grid: Grid, kernel: Program) -> set[int]:
     if not kernel.written.isdisjoint(positions.operands[: grid.scalars]):
         return axes
     blocks = zip(positions.arrays[grid.scalars :], (*grid.inputs, *grid.outputs), strict=True)
-    written = [block for position, block in blocks if position in kernel.written and not block.stays]
-    return {axis for axis in axes if any(axis not in block.axes for block in written)}
+    used = {effect.position for effect in mask_in(kernel).effects if effect.kind is not EffectKind.WRITE}
+    running = [block for n, block in blocks if n in kernel.written and n in used and not block.stays]
+    return {axis for axis in axes if any(axis not in block.axes for block in running)}
 
 
 def _outermost(grid: Grid, own: Sequence[bool]) -> list[bool]:
