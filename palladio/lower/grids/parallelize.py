@@ -1,8 +1,8 @@
 """Dependence analysis of grid axes.
 
 An axis that the author declares parallel is, unless steps along it read from one block and write to it: a kernel may
-keep running values in an output whose block stays, of which each core of a TPU has its own. Steps that only write to one
-block, e.g. each to other rows under a mask, are what the author says.
+keep running values in an output whose block stays, of which each core of a TPU has its own. Steps that only write to
+one block, e.g. each to other rows under a mask, are what the author says.
 
 Without such a declaration, steps along an axis are independent if each has separate blocks of every output, and none
 reads from scratch values of another. Both are proved from the structure alone: the axis follows from the indices of the
