@@ -223,7 +223,7 @@ class _GridFunction:
         extra = [number_array(self.e, s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
         self.function.later = {}
-        first = first_step(self.e, self.grid, ids, self.schedule.steps)
+        first = first_step(self.e, self.grid, self.sizes, ids, self.schedule.steps)
         windows = [
             self.window(*each, [*numbers, *scalars], first)
             for each in zip(range(len(self.blocks)), self.blocks, self.schedule.blocks, arrays, strict=True)

@@ -83,6 +83,16 @@ def test_each_task_begins_anew() -> None:
     np.testing.assert_array_equal(found, call(x, lambda i, j: (i, 0), (64, 4), (64, 1), interpret=True))
 
 
+@pytest.mark.parametrize("sizes", [(3, 1), (3, 2), (1, 1)])
+@pytest.mark.parametrize("semantics", [(), (ARBITRARY, PARALLEL)], ids=["proven", "declared"])
+def test_tasks_along_an_axis_that_has_one_step_at_this_call(sizes: tuple[int, int], semantics: tuple[str, ...]) -> None:
+    """Steps of the first axis follow one another if the second, which is parallel, has one step."""
+    x = np.random.default_rng(0).integers(1, 5, (4, WIDTH)).astype(np.float32)
+    grid = tuple(np.asarray(size, np.int32) for size in sizes)
+    expected = call(x, lambda i, j: (j, 0), grid, (2, 3), semantics, interpret=True)
+    np.testing.assert_array_equal(call(x, lambda i, j: (j, 0), grid, (2, 3), semantics), expected)
+
+
 def test_the_definition_keeps_columns_past_the_edge() -> None:
     """Column 7, 6 and 5 of a block of an array with one column arrive at column 0 after one, two and three rolls."""
     x = np.arange(WIDTH, dtype=np.float32)[None]

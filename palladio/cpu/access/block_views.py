@@ -226,16 +226,26 @@ def window_of(
     return DenseBlock(scope, block, array, indices, guarded, rows, first if view.write_back else None)
 
 
-def first_step(e: Emitter, grid: Grid, ids: Sequence[Int], loops: Sequence[int]) -> V | None:
+def first_step(e: Emitter, grid: Grid, sizes: Sequence[Int], ids: Sequence[Int], loops: Sequence[int]) -> V | None:
     """True at the first of the steps that follow one another in the order of the grid.
 
-    None if no two steps do, or if no block needs to know.
+    None if no two steps do, or if no block needs to know. Steps along an axis follow one another if no other task comes
+    between them: each later axis that is not a loop has size 1, which may be known only at the call.
 
     Args:
+        sizes: those of the axes at the call.
         loops: the axes that are loops inside a task.
     """
     if not any(view.access == "guarded" and view.write_back for view in grid.scheduled.blocks):
         return None
     apart = [axis for axis, size in enumerate(grid.sizes) if size != 1 and axis not in loops]
-    inner = [axis for axis in loops if grid.sizes[axis] != 1 and axis > max(apart, default=-1)]
-    return e.truth([e.compare("icmp eq", e.index(ids[axis]), i64(0)) for axis in inner])
+    begins = []
+    for axis in loops:
+        later = [each for each in apart if each > axis]
+        if grid.sizes[axis] == 1 or any(grid.sizes[each] is not None for each in later):
+            continue
+        first = e.compare("icmp eq", e.index(ids[axis]), i64(0))
+        for each in later:
+            first = e.binary("or", first, e.compare("icmp ne", e.index(sizes[each]), i64(1)))
+        begins.append(first)
+    return e.truth(begins)

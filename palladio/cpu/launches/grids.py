@@ -42,7 +42,7 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
     with ExitStack() as stack:
         ids = [stack.enter_context(e.loop(0, size)) for size in sizes]
         numbers = [number_array(e, index) for index in ids]
-        first = first_step(e, grid, ids, range(len(ids)))
+        first = first_step(e, grid, sizes, ids, range(len(ids)))
         function.poll(work_estimate(kernel))
         seen = []
         blocks = zip((*grid.inputs, *grid.outputs), grid.scheduled.blocks, arrays, strict=True)
