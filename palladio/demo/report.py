@@ -156,7 +156,7 @@ class Report:
     def kernel_lines(run: Run) -> list[str]:
         """The last products once more, beside NumPy's, and how much of the kernels' time went into compiling them."""
         lines = [
-            f"{use}: {kernel * 1e3:.2f} ms a call, NumPy {numpy * 1e3:.2f} ms, {numpy / kernel:.2f} times that."
+            f"{use}: {kernel * 1e3:.2f} ms a call, NumPy {numpy * 1e3:.2f} ms, {numpy / kernel:.2f} times its speed."
             for use, (kernel, numpy) in run.products.beside_numpy().items()
         ]
         total, first = run.products.total.seconds, run.products.first_seconds
