@@ -122,6 +122,6 @@ def _shown(tiling: Any) -> str:
     """A tiling, or the part of a `MatmulConfig` that is measured."""
     if isinstance(tiling, tuple):
         return str(tiling)
-    cluster = f", clusters along {tiling.cluster}" if tiling.cluster else ""
-    tile = f"({tiling.tile_m}, {tiling.tile_k}, {tiling.tile_n}) split along {tiling.split}, {tiling.stages} stages"
-    return f"{tile}{cluster}, bands of {tiling.snake_width} along {tiling.snake}"
+    tile = f"({tiling.tile_m}, {tiling.tile_k}, {tiling.tile_n}), {tiling.stages} stages, split {tiling.split}"
+    cluster = f", cluster {tiling.cluster}" if tiling.cluster else ""
+    return f"{tile}{cluster}, bands {tiling.snake} {tiling.snake_width}"

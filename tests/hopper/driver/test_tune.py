@@ -38,8 +38,9 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few candidates, a small cache to write between timings, and nothing kept."""
     monkeypatch.setenv("PALLADIO_CACHE", str(tmp_path))
     monkeypatch.setattr(tuned.KEPT, "_found", {})
-    monkeypatch.setattr(tuned, "LIKELY", 1.3)
+    monkeypatch.setattr(tuned, "LIKELY", 1.0)
     monkeypatch.setattr(tuned, "BANDS", (2,))
+    monkeypatch.setattr(tuned, "FEWER_STAGES", 1)
     monkeypatch.setattr(events, "FLUSHED", 1 << 10)
     monkeypatch.setattr(plgpu, "card_name", lambda: "Imitated H100")
 
@@ -134,7 +135,6 @@ def test_kernels_on_disk_are_of_a_configuration(card: FakeDriver, cuda: Torch, l
 def test_arrays_of_the_caller_are_neither_read_nor_written(
     card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuned, "LIKELY", 1.0)
     launched: list[int] = []
     launch = LoadedKernel.launch
 
@@ -259,7 +259,12 @@ def test_the_command(card: FakeDriver, last_is_fastest: None, capsys: pytest.Cap
     sizes = ["matmul", "256", "64", "512", "--dtype", "bfloat16", "--executor", "hopper", "--transpose-rhs"]
     assert main(["tune", *sizes]) == 0
     said = capsys.readouterr().out
-    assert "matmul 256 × 64 × 512" in said and "stages, clusters along" in said and "the model's" in said
+    assert (
+        "matmul 256 × 64 × 512" in said
+        and " stages, split " in said
+        and ", bands m 2" in said
+        and "the model's" in said
+    )
     assert "kept for Imitated H100, bfloat16" in said
     product = Product(256, 512, 64, BF16, BF16)
     assert tuned.division("matmul", product, True) != choose(product)
