@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from palladio.call.staged import CALLS
 from palladio.ir.core import Program
-from tests.round_trip import check_all
+from tests.round_trip import check_all, uncollected
 
 # A test never measures time, and a run of the suite is repeatable.
 settings.register_profile("palladio", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -45,12 +45,10 @@ def _refuse_skip(report: Report) -> Report:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What collection makes stays, so the garbage collector, which would look through it again and again, does not."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
+    with uncollected():
+        found = yield
         gc.freeze()
-        gc.enable()
+        return found
 
 
 @pytest.hookimpl(wrapper=True)

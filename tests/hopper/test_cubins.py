@@ -60,18 +60,21 @@ def grouped(dtype: np.dtype, *scales: ShapeDtypeStruct, groups: int = 64, **opti
 WIDE = (16, 4096, 256), (4, 4096, 256), (4, 4096, 256)
 
 
+@cache
 def gradients(width: int = 128) -> list[Lowered]:
     """The kernels of the gradients of causal attention with shared heads."""
     q, k, lse = bf16(16, 4096, width), bf16(4, 4096, width), array(16, 4096)
     return lowered_all(lambda *given: hopper.attention_vjp(*given, causal=True), q, k, k, q, lse, q)
 
 
+@cache
 def layer() -> list[Lowered]:
     """The kernels of the expert layer of Qwen3-30B-A3B, of 4096 tokens."""
     given = bf16(4096, 2048), ShapeDtypeStruct((4096, 8), np.int64), array(4096, 8)
     return lowered_all(hopper.moe_mlp, *given, bf16(128, 2048, 1536), bf16(128, 768, 2048))
 
 
+@cache
 def layer_gradients() -> list[Lowered]:
     """The kernels of the gradients of such a layer with the activation and biases of GPT-OSS."""
     wide, h, i, experts = 5760, 2880, 2880, 32
