@@ -52,8 +52,9 @@ def test_a_mesh_that_is_set_is_the_one_of_shard_map(jax: Any) -> None:
         total = jax.shard_map(lambda part: jax.lax.psum(part, "x"), in_specs=spec, out_specs=jax.P(), check_vma=False)
     with pl.executor("reference"):
         assert total(np.arange(4.0)).tolist() == [2, 4]
+    on_no_mesh = jax.shard_map(lambda part: part, in_specs=spec, out_specs=spec)  # the mesh is that of the call
     with pytest.raises(TypeError, match="devices are those of a mesh"):
-        jax.shard_map(lambda part: part, in_specs=spec, out_specs=spec)
+        on_no_mesh(np.arange(4.0))
 
 
 def test_devices_are_arranged_in_a_mesh(jax: Any) -> None:
