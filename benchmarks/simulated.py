@@ -44,7 +44,7 @@ def matmul() -> Comparison:
 def jax_interpreter(a: Array, b: Array, rounds: int = 3) -> Contender:
     """`hopper_matmul_mgpu` of a JAX that has a public GPU interpreter, in a separate process."""
     if not PYTHON.exists():
-        return Contender(JAX_INTERPRETER, None, missing=f"no {PYTHON}: make bench JAX_PYTHON=python3.12 installs it")
+        return Contender(JAX_INTERPRETER, None, missing="not installed: make bench JAX_PYTHON=python3.12")
     folder = tempfile.mkdtemp(prefix="palladio-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     np.savez(Path(folder) / "operands.npz", a=a, b=b)

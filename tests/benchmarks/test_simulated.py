@@ -59,7 +59,7 @@ def test_a_peer_that_ends_is_no_result(stand_in):
 
 def test_without_such_a_python_the_row_says_what_installs_one(monkeypatch):
     monkeypatch.setattr(simulated, "PYTHON", Path("/nowhere/python"))
-    assert "make bench JAX_PYTHON=python3.12 installs it" in simulated.jax_interpreter(A, B).missing
+    assert "make bench JAX_PYTHON=python3.12" in simulated.jax_interpreter(A, B).missing
 
 
 def test_the_row_checks_the_simulator_against_float64(monkeypatch):
