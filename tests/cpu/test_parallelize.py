@@ -14,6 +14,7 @@ import palladio.tpu as pltpu
 from palladio.call.staged import CALLS
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import walk
+from palladio.library import gmm
 from palladio.lower.grids.parallelize import independent_axes
 
 X = np.random.default_rng(0).standard_normal((8, 8), np.float32)
@@ -90,6 +91,19 @@ def test_declared_axes_whose_steps_store_other_rows_of_a_block_are_spread() -> N
     params = pltpu.CompilerParams(dimension_semantics=("parallel",))
     call = pl.pallas_call(own_row, SQUARE, grid=(8,), in_specs=[whole], out_specs=whole, compiler_params=params)
     assert spread_axes(call, X) == (True,)
+
+
+def test_groups_that_share_a_block_of_rows_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
+    rows = np.random.default_rng(1).standard_normal((8, 512), np.float32)
+    matrices = np.random.default_rng(2).standard_normal((16, 512, 256), np.float32)
+    sizes = 5 * (np.arange(16) == 3) + 3 * (np.arange(16) == 9)
+    CALLS.clear()
+    with prepared_programs() as found, pl.executor("cpu"):
+        out = gmm(rows, matrices, sizes)
+    np.testing.assert_allclose(out, np.concatenate([rows[:5] @ matrices[3], rows[5:] @ matrices[9]]), atol=1e-3)
+    (eqn,) = [eqn for program in found for eqn in walk(program) if eqn.op.name == "grid_call"]
+    assert eqn.grid.parallel == independent_axes(eqn.grid, eqn.kernel) == (True, True, False)
 
 
 def test_declared_axes_of_a_kernel_that_writes_to_its_scalars_are_not() -> None:
