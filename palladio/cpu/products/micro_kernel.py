@@ -258,7 +258,7 @@ class Stream:
     """The state of a stream in a micro-kernel: its position, and the row that it is in.
 
     A step of multiplications takes some ten cycles, in which a processor executes few other instructions. So the state
-    advances once in `STEPS` steps. There are no branches to mispredict: a line is prefetched again until the position
+    advances once in 16 to 128 steps. There are no branches to mispredict: a line is prefetched again until the position
     has passed it, and a faster stream advances in several turns, whose number is the same throughout a call.
     """
 
