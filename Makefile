@@ -55,8 +55,8 @@ test-gpu: $(VENV)/.installed-test ## on a Hopper card: what only a card can sett
 bench-gpu: $(VENV)/.installed-test ## on a Hopper card: the benchmarks beside PyTorch and others (ten minutes at most)
 	$(PY) -m benchmarks.gpu bench $(ARGS)
 
-cubins: $(VENV)/.installed-test ## compile the kernel of every conformance row by NVRTC, and time the library's; no GPU is needed
-	$(PY) -m pytest -n auto -q tests/hopper/every_cubin.py $(ARGS)
+cubins: $(VENV)/.installed-test ## every conformance row in every dtype, by NVRTC and on the host twin; no GPU is needed
+	$(PY) -m pytest -n auto -q tests/hopper/every_cubin.py tests/conformance/test_dtypes_on_twin.py --every-dtype $(ARGS)
 	$(PY) -m tools.compile_times
 
 mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says

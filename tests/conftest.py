@@ -26,6 +26,9 @@ ALLOWED_SKIPS: dict[str, str] = {}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+    parser.addoption(
+        "--every-dtype", action="store_true", help="run each conformance row in each dtype on the host twin"
+    )
     parser.addoption("--schedules", type=int, default=32, help="how many schedules of each library kernel are checked")
 
 

@@ -502,10 +502,21 @@ template <typename T> PAL_DEVICE T power(T x, T y) {
 // 1 / x of x from 1 to 2^126, within 2 ulp; 0 beyond. Without the branches of a division for other numbers.
 PAL_DEVICE float inverse(float x) { return __fdividef(1.0f, x); }
 
-// Atomic operations. T is int, u32, i64, u64, float or double; AND, OR and XOR take integers. They return the old value.
+// Atomic operations. T is int, u32, i64, u64, float or double; AND, OR and XOR take integers. atomic_compare takes
+// elements of 8 and 16 bits too. They return the old value.
 
 template <typename T> PAL_DEVICE T atomic_compare(T* address, T compare, T value) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (sizeof(T) == 1) {  // the hardware compares words: one that differs in other bytes only is tried again
+    u32* word = (u32*)((u64)address & ~(u64)3);
+    const u32 shift = 8 * ((u32)(u64)address & 3);
+    u32 old = *(volatile u32*)word, seen;
+    do {
+      seen = old;
+      if ((u8)(seen >> shift) != (u8)compare) break;
+      old = atomicCAS(word, seen, (seen & ~(0xffu << shift)) | (u32)(u8)value << shift);
+    } while (old != seen);
+    return (T)(u8)(seen >> shift);
+  } else if constexpr (sizeof(T) == 2) {
     const u16 old = atomicCAS((u16*)address, *(u16*)&compare, *(u16*)&value);
     return *(T*)&old;
   } else if constexpr (sizeof(T) == 4) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,24 @@ class Row:
         """The case for a dtype, always of the same inputs."""
         seed = zlib.crc32(f"{self.title}-{dtype}".encode())
         return self.make(np.random.default_rng(seed), dtype)
+
+
+def merged(cases: Sequence[Case]) -> Case:
+    """One kernel that does what each of these does, one after the other: compiled once. They have no options."""
+    parts = [(case.kernel, len(case.inputs), len(case.expected)) for case in cases]
+    before = sum(given for _, given, _ in parts)
+
+    def kernel(*refs: Any) -> None:
+        inputs, outputs = iter(refs[:before]), iter(refs[before:])
+        for part, given, made in parts:
+            part(*islice(inputs, given), *islice(outputs, made))
+
+    return Case(
+        kernel,
+        [array for case in cases for array in case.inputs],
+        [array for case in cases for array in case.expected],
+        [dtype for case in cases for dtype in case.outputs],
+    )
 
 
 def row(family: str, dtypes_: Sequence[np.dtype], name: str = "") -> Callable[[Any], Row]:

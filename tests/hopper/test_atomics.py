@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,13 +14,15 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.hopper
 import palladio.tpu as pltpu
 from palladio.base.errors import PalladioNotImplementedError
 from tests.hopper.kernels import BF16, F32, kernel, on_twin
 from tests.hopper.test_messages import said
 
 F16, I32 = np.dtype(np.float16), np.dtype(np.int32)
-NARROW = (F16, BF16, np.dtype(np.int16), np.dtype(np.uint16))
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+NARROW = (F16, BF16, np.dtype(np.int16), np.dtype(np.uint16), np.dtype(np.int8), np.dtype(np.uint8), E4M3)
 KINDS: dict[str, Callable[..., Any]] = {
     "add": plgpu.atomic_add,
     "max": plgpu.atomic_max,
@@ -46,7 +51,7 @@ EACH = [(dtype, kind) for dtype in NARROW for kind in KINDS if dtype.kind in "iu
 
 
 @pytest.mark.parametrize(("dtype", "kind"), EACH, ids=str)
-def test_16_bits_are_combined_in_both_memories(dtype: np.dtype, kind: str) -> None:
+def test_narrow_elements_are_combined_in_both_memories(dtype: np.dtype, kind: str) -> None:
     combine = KINDS[kind]
 
     def body(x: Any, rows: Any, out: Any, tile: Any) -> None:
@@ -61,18 +66,68 @@ def test_16_bits_are_combined_in_both_memories(dtype: np.dtype, kind: str) -> No
     same_as_evaluated(body, (4, 40), dtype, x, rows)
 
 
-def test_every_addition_to_one_element_of_16_bits_counts() -> None:
+@pytest.mark.parametrize("dtype", [np.int16, np.uint8], ids=["i16", "u8"])
+def test_every_addition_to_one_narrow_element_counts(dtype: Any) -> None:
     """Each thread of each block tries again until no other has changed the element meanwhile."""
 
     def body(start: Any, out: Any) -> None:
-        plgpu.atomic_add(out.at[0], np.int16(3))
+        plgpu.atomic_add(out.at[1], np.asarray(3, dtype)[()])
 
-    def call(executor: str) -> Any:
-        kind = pl.ShapeDtypeStruct((1,), np.int16)
-        given = pl.pallas_call(body, kind, grid=(50,), interpret=executor, input_output_aliases={0: 0})
-        return given(np.zeros(1, np.int16))
+    kind = pl.ShapeDtypeStruct((3,), dtype)
+    call = pl.pallas_call(body, kind, grid=(50,), interpret="hopper-twin", input_output_aliases={0: 0})
+    np.testing.assert_array_equal(call(np.arange(3).astype(dtype)), [0, 151, 2])
 
-    assert call("hopper-twin")[0] == 150
+
+def test_truth_values_are_combined() -> None:
+    def body(x: Any, y: Any, out: Any, tile: Any) -> None:
+        for row, kind in enumerate(("and", "or", "xor", "exchange")):
+            out[row] = x[...]
+            out[4 + row] = KINDS[kind](out.at[row], y[...])
+
+    x, y = np.random.default_rng(0).integers(0, 2, (2, 37)).astype(bool)
+    same_as_evaluated(body, (8, 37), np.dtype(np.bool_), x, y)
+
+
+SHIM = """
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
+#define PAL_DEVICE static
+static int interferences;
+template <typename W> W atomicCAS(W* word, W compare, W value) {
+  if (interferences-- > 0) *word ^= 0x01000000;
+  const W old = *word;
+  if (old == compare) *word = value;
+  return old;
+}
+FUNCTION
+extern "C" u8 swap(u8* address, u8 compare, u8 value, int others) {
+  interferences = others;
+  return atomic_compare(address, compare, value);
+}
+"""
+
+
+def test_bytes_are_compared_in_their_word_on_the_device(tmp_path: Path) -> None:
+    """The hardware swaps words: their other bytes stay as other threads leave them, and do not decide."""
+    text = (Path(palladio.hopper.__file__).parent / "device.cuh").read_text(encoding="utf-8")
+    start = text.index("template <typename T> PAL_DEVICE T atomic_compare(")
+    function = text[start : text.index("\n}", start) + 2]
+    library = tmp_path / "swap.so"
+    command = ["g++", "-O2", "-std=c++17", "-w", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(library)]
+    subprocess.run(command, input=SHIM.replace("FUNCTION", function), text=True, check=True)
+    swap = ctypes.CDLL(str(library)).swap
+    swap.argtypes = [ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint8, ctypes.c_int]
+    swap.restype = ctypes.c_uint8
+    memory = np.zeros(64, np.uint8)
+    base = memory.ctypes.data + -memory.ctypes.data % 4
+    word = np.ctypeslib.as_array((ctypes.c_uint8 * 4).from_address(base))
+    for place, others in [(0, 0), (1, 2), (2, 1)]:
+        word[:] = [10, 20, 30, 40]
+        assert swap(base + place, word[place] + 1, 99, others) == word[place]
+        assert word.tolist() == [10, 20, 30, 40]
+        before = word.tolist()
+        assert swap(base + place, word[place], 99, others) == before[place]
+        before[place], before[3] = 99, before[3] ^ others % 2
+        assert word.tolist() == before
 
 
 @pytest.mark.parametrize("dtype", [F32, np.dtype(np.float64), F16, BF16], ids=str)
@@ -90,14 +145,6 @@ def test_floats_are_compared_as_numbers(dtype: np.dtype) -> None:
         out[3] = tile[...]
 
     same_as_evaluated(body, (4, 6), dtype, x, expected)
-
-
-def test_8_bits_are_refused() -> None:
-    def body(x: Any, out: Any) -> None:
-        plgpu.atomic_add(out, x[...])
-
-    lines = said(kernel(body, (64,), np.dtype(np.int8)), np.ones(64, np.int8), kind=PalladioNotImplementedError)
-    assert lines[:2] == ["atomic of elements of fewer than 16 bits is not compiled for Hopper", "got:      i8"]
 
 
 CLUSTER = {"cluster": (2,), "cluster_names": ("c",)}
@@ -149,6 +196,30 @@ def test_a_store_into_another_block_may_combine(dtype: np.dtype, kind: str) -> N
     combine = {"add": np.add, "min": np.minimum, "max": np.maximum, "xor": np.bitwise_xor}[kind]
     for found in on_twin(call, x):
         np.testing.assert_array_equal(found, combine(x, 2 * x))
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.dtype(np.int16), np.dtype(np.uint8), F16, E4M3, np.dtype(np.float64), F32], ids=str
+)
+@pytest.mark.parametrize("kind", ["add", "min", "max"])
+def test_threads_combine_what_the_copy_engine_cannot(dtype: np.dtype, kind: str) -> None:
+    """It has no reductions of these dtypes but `add` of f32 and f16, and none of rows of 12 elements."""
+
+    def body(x: Any, y: Any, out: Any, tile: Any, row: Any) -> None:
+        out[...] = x[...]
+        tile[...], row[...] = y[...], y[0, :12]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(tile, out, reduction_op=kind)
+        plgpu.copy_smem_to_gmem(row, out.at[1, 3:15], reduction_op=kind)
+        plgpu.wait_smem_to_gmem(0)
+
+    x, y = np.random.default_rng(0).integers(0, 8, (2, 4, 16)).astype(dtype)
+    call = kernel(body, x.shape, dtype, [plgpu.SMEM(x.shape, dtype), plgpu.SMEM((12,), dtype)])
+    combine = {"add": np.add, "min": np.minimum, "max": np.maximum}[kind]
+    expected = combine(x.astype(np.float64), y.astype(np.float64))
+    expected[1, 3:15] = combine(expected[1, 3:15], y[0, :12].astype(np.float64))
+    for found in on_twin(call, x, y):
+        np.testing.assert_array_equal(found.astype(np.float64), expected)
 
 
 def test_one_of_16_bits_may_not() -> None:

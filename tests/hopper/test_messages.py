@@ -138,12 +138,21 @@ def test_a_cast_meets_the_layout_of_an_accumulator_by_a_conversion() -> None:
     assert "wgmma" in lowered(product((64, 64), (64, 32), BF16, multiply), normal(64, 64), normal(64, 32)).text
 
 
-LAYOUTS = ["WGMMA", "WGMMA_8BIT", "WGMMA_UPCAST_2X", "WGMMA_UPCAST_4X", "WGMMA_TRANSPOSED", "TMA_INDICES"]
+TILES = plgpu.Tiling(((64, 8), (16, 8), (8, 8), (2,)))
+LAYOUTS = {
+    **{
+        name: plgpu.Layout[name]
+        for name in ("WGMMA", "WGMMA_8BIT", "WGMMA_UPCAST_2X", "WGMMA_UPCAST_4X", "WGMMA_TRANSPOSED", "TMA_INDICES")
+    },
+    "TILED": plgpu.Layout.TILED(TILES, (-7,), (-3, -2), -1),
+    "LANES": plgpu.Layout.TILED(TILES, (plgpu.Replicated(4),), (-7, -3), -2),
+    **{name: plgpu.Layout[name](np.float16) for name in ("MMA_LHS", "MMA_RHS", "MMA_ACC")},
+}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_cast_of_a_layout_changes_no_value(name: str) -> None:
-    layout = plgpu.Layout[name]
+    layout = LAYOUTS[name]
 
     def body(x: Any, out: Any) -> None:
         value = x[0] if name == "TMA_INDICES" else x[...]
@@ -163,6 +172,30 @@ def test_a_transposed_layout_has_64_columns() -> None:
     lines = said(kernel(body, x.shape, F32), x, kind=PalladioNotImplementedError)
     rule = "an array of layout WGMMA_TRANSPOSED has a multiple of 8 rows and one of 64 columns on Hopper"
     assert lines[0] == f"new_layout: {rule}"
+
+
+@pytest.mark.parametrize(
+    ("layout", "rule"),
+    [
+        (
+            plgpu.Layout.TILED(plgpu.Tiling(((4, 64, 8), (16, 8), (8, 8), (2,))), (-7,), (-3, -2), -1),
+            "an array of layout TILED has a multiple of 4x64x8 elements on Hopper",
+        ),
+        (
+            plgpu.Layout.TILED(TILES, (-6,), (-3, -2), -1),
+            "a tiled layout spreads its tiles over the 4 warps and 32 lanes of a warpgroup",
+        ),
+        (plgpu.Layout.TILED, "a tiled layout spreads its tiles over the 4 warps and 32 lanes of a warpgroup"),
+        (plgpu.Layout.MMA_RHS(np.float64), "operands of mma have 8, 16 or 32 bits"),
+    ],
+    ids=["rank", "warps", "bare", "f64"],
+)
+def test_other_casts_are_refused(layout: Any, rule: str) -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = plgpu.layout_cast(x[...], layout)
+
+    x = normal(64, 24, dtype=F32)
+    assert said(kernel(body, x.shape, F32), x, kind=PalladioNotImplementedError)[0] == f"new_layout: {rule}"
 
 
 def test_the_sum_takes_32_bytes_of_each_row_at_a_time() -> None:

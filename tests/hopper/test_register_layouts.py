@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import palladio.gpu as plgpu
 from palladio.hopper.layouts import registers
+from palladio.hopper.layouts.casts import requested
 from palladio.hopper.layouts.registers import Layout
+from palladio.types.layouts import described_layout
+from palladio.types.types import ArrayType
 
 T = np.arange(128)
 WARP, LANE = T // 32, T % 32
@@ -56,7 +62,58 @@ def test_a_left_operand_of_32_bits_is_the_fragment_a_of_the_isa() -> None:
     assert np.array_equal(elements, np.stack(np.broadcast_arrays(row, column), -1))
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_a_right_operand_of_mma_is_the_fragment_b_of_the_isa(bits: int) -> None:
+    # "Matrix Fragments for mma.m16n8k8" with .tf32, "... m16n8k16" with .f16, "... m16n8k32" with .s8: matrix B.
+    packed = 32 // bits
+    elements = registers.mma_right(8 * packed, 8, packed).elements()
+    i = np.arange(2 * packed)
+    row = LANE[:, None] % 4 * packed + i % packed + 4 * packed * (i // packed)
+    column = LANE[:, None] // 4 + 0 * i
+    assert np.array_equal(elements, np.stack(np.broadcast_arrays(row, column), -1))
+
+
+WGMMA_TILES = plgpu.Layout.TILED(plgpu.Tiling(((64, 8), (16, 8), (8, 8), (2,))), (-7,), (-3, -2), -1)
+
+
+def cast(layout: Any, *shape: int, dtype: Any = np.float32) -> Layout:
+    """The layout that a kernel requests for an array of a shape."""
+    found = requested(described_layout(layout), ArrayType(shape, np.dtype(dtype)))
+    assert found is not None
+    return found
+
+
+def test_tiles_are_cut_from_the_last_axes() -> None:
+    assert cast(WGMMA_TILES, 128, 24).same(registers.wgmma(128, 24))
+    stack = cast(WGMMA_TILES, 3, 64, 8)
+    np.testing.assert_array_equal(stack.elements()[..., 1:], np.tile(registers.wgmma(64, 8).elements(), (1, 3, 1)))
+    assert stack.same(cast(plgpu.Layout.WGMMA, 3, 64, 8))
+
+
+def test_a_reduced_request_is_the_layout_of_a_reduction() -> None:
+    assert cast(WGMMA_TILES.reduce(1), 128).same(registers.wgmma(128, 8).reduced([1]))
+    assert cast(plgpu.Layout.MMA_LHS(np.int8).reduce(0), 32).same(registers.wgmma_left_8bit(64, 32).reduced([0]))
+    assert cast(plgpu.Layout.WGMMA_TRANSPOSED.reduce(0), 64).same(registers.wgmma(64, 8).transposed().reduced([0]))
+
+
+def test_replicated_lanes_hold_the_same_elements() -> None:
+    layout = plgpu.Layout.TILED(plgpu.Tiling(((4, 64), (1, 64), (4,))), (-5,), (plgpu.Replicated(2), -2), -1)
+    elements = cast(layout, 4, 64).elements()
+    np.testing.assert_array_equal(elements[:, 0], np.stack([WARP, LANE % 16 * 4], -1))
+    assert elements.shape == (128, 4, 2)
+
+
+REQUESTED = [
+    cast(WGMMA_TILES, 2, 64, 16),
+    cast(plgpu.Layout.MMA_LHS(np.float16), 64, 16),
+    cast(plgpu.Layout.MMA_RHS(np.int8), 64, 24, dtype=np.int8),
+    cast(plgpu.Layout.MMA_RHS, 16, 8),
+    cast(plgpu.Layout.MMA_ACC(np.float16), 64, 8),
+    cast(plgpu.Layout.WGMMA.reduce(0), 24),
+]
+
 ALL = [
+    *REQUESTED,
     registers.wgmma(64, 32),
     registers.wgmma(128, 16),
     registers.wgmma_left_8bit(64, 64),

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from palladio.base.errors import PalladioValueError
 from palladio.base.locations import Location
 from palladio.hopper.layouts import registers
+from palladio.hopper.layouts.casts import requested
 from palladio.hopper.layouts.registers import Digit, Layout
 from palladio.ir.core import Atom, Eqn, Program, Var
-from palladio.lower.refused import Refused
 from palladio.ops.control import cond, loop, repeat, scope
 from palladio.ops.threads.launch import collective_scope
-from palladio.types.layouts import PARAMETERS, RegisterLayout
 from palladio.types.types import ArrayType
 
 SMALL = 256
@@ -338,40 +337,6 @@ def _cast(layouts: Layouts, eqn: Eqn) -> None:
         layouts.demand(
             x, layouts.demands[layouts.find(out)].layout if wanted else plain(x.type), "its cast", eqn.location
         )
-
-
-_ANY = frozenset(("WG_SPLAT", "SMEM_GMEM_COPY", "TMA_INDICES", "TMA_INDICES_4"))
-"""Layouts of what moves between memories, for which any layout of registers serves here."""
-
-_FRAGMENTS: dict[str, Callable[[int, int], Layout]] = {
-    **dict.fromkeys(("WGMMA", "WGMMA_UPCAST_2X", "WGMMA_UPCAST_4X", "WGMMA_TRANSPOSED"), registers.wgmma),
-    "WGMMA_8BIT": registers.wgmma_left_8bit,
-}
-"""The layouts of the tensor cores. A register holds one element of any width, so that one stays where it is widened."""
-
-
-def requested(layout: RegisterLayout, type: ArrayType) -> Layout | None:
-    """The layout that a kernel requests; None if any layout serves."""
-    name, reduced = layout.name, layout.reduced
-    if name in _ANY:
-        return None
-    if name == "WG_STRIDED":
-        given = dict(zip(PARAMETERS[name], layout.parameters, strict=False))
-        return registers.strided(type.shape, math.gcd(given.get("vec_size", 1), type.shape[-1]))
-    shape = type.shape[::-1] if name == "WGMMA_TRANSPOSED" else type.shape
-    if name in _FRAGMENTS and not reduced and type.ndim == 2 and shape[0] % 64 == 0 and shape[1] % 8 == 0:
-        made = _FRAGMENTS[name](*shape)
-        return made.transposed() if name == "WGMMA_TRANSPOSED" else made
-    if name == "WGMMA" and reduced in (((0,),), ((1,),)) and type.ndim == 1:
-        ((axis,),) = reduced
-        (extent,) = type.shape
-        whole = registers.wgmma(64, extent) if axis == 0 else registers.wgmma(extent, 8)
-        return whole.reduced([axis])
-    if name in _FRAGMENTS:
-        rows = "8 rows and one of 64" if name == "WGMMA_TRANSPOSED" else "64 rows and one of 8"
-        rule = f"an array of layout {name} has a multiple of {rows} columns on Hopper"
-        raise Refused(rule, argument="new_layout", got=str(type))
-    raise Refused(f"the layout {layout} is not compiled for Hopper yet", argument="new_layout", got=str(type))
 
 
 def _nothing(layouts: Layouts, eqn: Eqn) -> None:

@@ -240,6 +240,17 @@ def wgmma_left_32bit(rows: int, depth: int) -> Layout:
     return Layout((rows, depth), threads, registers, "WGMMA left operand of 32 bits")
 
 
+def mma_right(depth: int, columns: int, packed: int) -> Layout:
+    """The right operand `[depth, columns]` of `mma`, which each warp holds whole (PTX ISA, "Matrix Fragments for mma").
+
+    Args:
+        packed: its elements in 32 bits.
+    """
+    threads = (Digit(4, 0, packed), Digit(8, 1, 1), Digit(THREADS // LANES))
+    registers = (Digit(packed, 0, 1), Digit(depth // (4 * packed), 0, 4 * packed), Digit(columns // 8, 1, 8))
+    return Layout((depth, columns), threads, registers, "MMA_RHS")
+
+
 # Plain layouts.
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from palladio.hopper.emit import exchange
-from palladio.hopper.emit.scalars import literal, memory_type, narrow
+from palladio.hopper.emit.scalars import from_memory, literal, memory_type, narrow
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Semaphores, Shared
 from palladio.hopper.layouts.integers import Index, added, times
@@ -34,18 +35,19 @@ KINDS = {
 }
 """The primitives that combine a value with the one in memory, by name."""
 
+WORD_BYTES = 4
+"""The hardware combines elements of 32 and 64 bits; narrower ones are replaced by compare-and-swap."""
 
-def _require(found: Access, name: str, least: int = 16) -> str:
-    """The C++ type of the element.
+
+def _require_words(found: Access, name: str) -> None:
+    """Refuse elements that the hardware does not combine in another block of the cluster.
 
     Raises:
-        Refused: the dtype has fewer than `least` bits, or than 32 in another block of the cluster.
+        Refused: the dtype has fewer than 32 bits.
     """
-    least = 32 if found.part.peer else least
-    if found.dtype.itemsize * 8 < least:
-        rule = f"{name} of elements of fewer than {least} bits is not compiled for Hopper"
+    if found.dtype.itemsize < WORD_BYTES:
+        rule = f"{name} of elements of fewer than 32 bits is not compiled for Hopper"
         raise Refused(rule, got=dtypes.short_name(found.dtype))
-    return memory_type(found.dtype)
 
 
 def _call(found: Access, address: str, name: str, template: str, arguments: str) -> str:
@@ -70,7 +72,9 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Express) -> Sequence[Entr
     (out,) = eqn.outputs
     layout = registers_of_each(out.type.shape)
     found = access(scope, root, eqn.transforms, indices, layout if out.type.shape else None)
-    kind = _require(found, eqn.op.name)
+    if found.part.peer:
+        _require_words(found, eqn.op.name)
+    kind = memory_type(found.dtype)
     scope.before_write(found.where.root)
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
     given = [scope.array(value, layout) if value.type.shape else scope.scalar(value) for value in values]  # type: ignore[union-attr]
@@ -103,14 +107,13 @@ def _broadcast_old(scope: Scope, old: Registers, out: Var) -> Entry:
 
 
 def _atomic(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
-    """The hardware combines elements of 32 and 64 bits; of 16 bits, it only exchanges them."""
-
-    def joined(dtype: DType, seen: str, value: str) -> str:
-        return value if eqn.kind == "exchange" else COMBINE[JOINED_BY[eqn.kind]](dtype, seen, f"({value})")
+    """Combine each element with a value; narrow elements by compare-and-swap."""
 
     def express(found: Access, kind: str, address: str, value: str, old: str) -> list[str]:
-        if found.dtype.itemsize == 2:
-            return _compared(found, address, old, lambda seen: joined(found.dtype, seen, value))
+        if found.dtype.itemsize < WORD_BYTES:
+            swap = _swap(found, address)
+            lines = _compared(swap, found.dtype, lambda seen: joined(eqn.kind, found.dtype, seen, value))
+            return [*lines, f"{old} = {_decoded('seen', found.dtype)};"]
         return [f"{old} = {combined(found, eqn.kind, address, value)};"]
 
     return _each(scope, eqn, 1, express)
@@ -122,32 +125,70 @@ def combined(found: Access, kind: str, address: str, value: str) -> str:
     return _call(found, address, "atomic", f"<pal::{KINDS[kind]}, {type}>", f"({type})({value})")
 
 
+def joined(kind: str, dtype: DType, seen: str, value: str) -> str:
+    """An element combined with a value, as a C expression."""
+    return value if kind == "exchange" else COMBINE[JOINED_BY[kind]](dtype, seen, f"({value})")
+
+
+@dataclass(frozen=True)
+class _Swap:
+    """The access of one element by compare-and-swap, as C expressions.
+
+    Fields:
+        load: the bits of the element.
+        replace: the replacement of the bits `expected` by others; gives the bits before.
+    """
+
+    load: str
+    replace: Callable[[str], str]
+
+
+def _swap(found: Access, address: str) -> _Swap:
+    word = f"u{8 * found.dtype.itemsize}"
+    if not isinstance(found.where, Shared):
+        return _swap_of_array(f"({word}*)({address})", word)
+    load = f"pal::load_shared<{word}>({swizzled_text(address, found.where.layout.swizzle)})"
+    return _Swap(load, lambda bits: _call(found, address, "atomic_compare", f"<{word}>", f"expected, {bits}"))
+
+
+def _swap_of_array(place: str, word: str) -> _Swap:
+    return _Swap(f"pal::load_global({place})", lambda bits: f"pal::atomic_compare<{word}>({place}, expected, {bits})")
+
+
 def _compared(
-    found: Access, address: str, old: str, new: Callable[[str], str], holds: Callable[[str], str] | None = None
+    swap: _Swap, dtype: DType, new: Callable[[str], str], holds: Callable[[str], str] | None = None
 ) -> list[str]:
     """The statements that replace an element by compare-and-swap of its bits, as often as others replace it meanwhile.
+
+    Its bits before are in `seen` then.
 
     Args:
         new: the new element, from the old one; both are C expressions.
         holds: the condition on the old element, without which it stays.
     """
-    where, dtype = found.where, found.dtype
-    word = f"u{8 * dtype.itemsize}"
-    if isinstance(where, Shared):
-        place, load = address, f"load_shared<{word}>({swizzled_text(address, where.layout.swizzle)})"
-    else:
-        place = f"({word}*)({address})"
-        load = f"load_global({place})"
     seen = _decoded("expected", dtype)
     return [
-        f"{word} seen = pal::{load}, expected;",
+        f"u{8 * dtype.itemsize} seen = {swap.load}, expected;",
         "do {",
         "  expected = seen;",
         *([f"  if (!({holds(seen)})) break;"] if holds is not None else []),
-        f"  seen = {_call(found, place, 'atomic_compare', f'<{word}>', f'expected, {_encoded(new(seen), dtype)}')};",
+        f"  seen = {swap.replace(_encoded(new(seen), dtype))};",
         "} while (seen != expected);",
-        f"{old} = {_decoded('seen', dtype)};",
     ]
+
+
+def reduced_in_array(kind: str, dtype: DType, place: str, bits: str) -> list[str]:
+    """The statements that combine an element of an array with another one.
+
+    Args:
+        place: the address of the element, of its type in memory.
+        bits: the other element in its form in memory.
+    """
+    if dtype.itemsize < WORD_BYTES:
+        swap = _swap_of_array(f"(u{8 * dtype.itemsize}*)({place})", f"u{8 * dtype.itemsize}")
+        return _compared(swap, dtype, lambda seen: joined(kind, dtype, seen, from_memory(bits, dtype)))
+    type = memory_type(dtype)
+    return [f"pal::atomic<pal::{KINDS[kind]}, {type}>({place}, {bits});"]
 
 
 def _decoded(bits: str, dtype: DType) -> str:
@@ -173,7 +214,9 @@ def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         if found.part.peer:
             raise Refused("atomic_cas in another block of the cluster is not compiled for Hopper")
         if dtypes.is_float(found.dtype):
-            return _compared(found, address, old, lambda seen: value, lambda seen: f"{seen} == {expected}")
+            swap = _swap(found, address)
+            lines = _compared(swap, found.dtype, lambda seen: value, lambda seen: f"{seen} == {expected}")
+            return [*lines, f"{old} = {_decoded('seen', found.dtype)};"]
         arguments = f"({kind})({expected}), ({kind})({value})"
         return [f"{old} = {_call(found, address, 'atomic_compare', f'<{kind}>', arguments)};"]
 
@@ -202,7 +245,7 @@ def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:
 
 def _combine_each(scope: Scope, found: Access, value: Atom, kind: str) -> None:
     """Combine elements of a buffer with those of a value, each by one of the threads that hold it."""
-    _require(found, "a combining async_store_smem", 32)
+    _require_words(found, "a combining async_store_smem")
     layout = layout_for(scope, value) if value.type.shape else registers_of_each(())
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
     tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread")]

@@ -20,11 +20,14 @@ from palladio.hopper.emit.views import INFINITE, Limit, Part, whole
 from palladio.hopper.layouts.integers import Index, added, times
 from palladio.hopper.layouts.shared import SharedLayout, swizzled_text
 from palladio.hopper.lowered import MapSpec
+from palladio.hopper.rules.atomics import reduced_in_array
 from palladio.hopper.rules.barriers import address, slot
 from palladio.hopper.rules.memory import outside
 from palladio.ir.core import Eqn
 from palladio.lower.refused import Refused
 from palladio.lower.views import views
+from palladio.types import dtypes
+from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 from palladio.types.views import Guard, View
 
@@ -358,10 +361,10 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     reduction = eqn.reduction
     try:
         found = boxes(copy)
-    except Refused:
         if reduction is not None:
-            raise
-        _store_by_threads(scope, copy, condition)
+            _require_reduction(reduction, copy.array.type.dtype)
+    except Refused:
+        _store_by_threads(scope, copy, condition, reduction)
         return
     limits = (*copy.outer_limits, *copy.inner_limits)
     missed = copy.all_or_none(limits)
@@ -370,16 +373,31 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     if not partial:
         _store_boxes(scope, copy, found, condition, reduction)
         return
-    if reduction is not None:
-        raise Refused(
-            "the copy engine adds to whole boxes, and this one may lie partly inside of what it is taken from",
-            hint="slice once, relative to the array, or make the copy conditional: predicate=",
-        )
     with _either(scope, copy.tested(partial)) as branch:
         with branch():
-            _store_boxes(scope, copy, found, condition, None)
+            _store_boxes(scope, copy, found, condition, reduction)
         with branch():
-            _store_by_threads(scope, copy, condition)
+            _store_by_threads(scope, copy, condition, reduction)
+
+
+_EXTREMA = ("i32", "u32", "i64", "u64", "f16", "bf16")
+_REDUCED: dict[str, tuple[str, ...]] = {
+    "add": (*_EXTREMA, "f32"),
+    "min": _EXTREMA,
+    "max": _EXTREMA,
+    **dict.fromkeys(("and", "or", "xor"), ("i32", "u32", "i64", "u64")),
+}
+"""The dtypes of each reduction of the copy engine (PTX ISA, `cp.reduce.async.bulk.tensor`)."""
+
+
+def _require_reduction(reduction: str, dtype: DType) -> None:
+    """Refuse a reduction that the copy engine does not have.
+
+    Raises:
+        Refused: the threads combine the elements.
+    """
+    if dtypes.short_name(dtype) not in _REDUCED[reduction]:
+        raise Refused(f"the copy engine has no {reduction} of this dtype", got=dtypes.short_name(dtype))
 
 
 def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], condition: str | None, reduction: str | None) -> None:
@@ -504,17 +522,20 @@ def _arrive(scope: Scope, barriers: Barriers, number: Index) -> None:
     scope.w.elect(call)
 
 
-def _store_by_threads(scope: Scope, copy: Copy, condition: str | None) -> None:
-    kind = memory_type(copy.array.type.dtype)
+def _store_by_threads(scope: Scope, copy: Copy, condition: str | None, reduction: str | None) -> None:
+    dtype = copy.array.type.dtype
+    kind = memory_type(dtype)
     pointer = scope.kernel.pointer(copy.array.number, copy.array.name)
     value, target, piece = f"pal::load_shared<{kind}>(byte)", f"({kind}*){pointer} + place", 1
-    if not copy.inner_limits and (piece := _piece(copy)) > 1:
+    if reduction is None and not copy.inner_limits and (piece := _piece(copy)) > 1:
         kind = PIECES[piece * copy.buffer.layout.itemsize]
         value, target = f"pal::load_shared<{kind}>(byte)", f"({kind}*)({pointer} + place)"
     if copy.inner_limits:
-        dtype = copy.array.type.dtype
         value = f"held ? {value} : ({kind})({to_memory(outside(dtype), dtype)})"
-    _each(scope, copy, condition, [f"if (inside) pal::store_global({target}, {value});"], piece)
+    lines = [f"if (inside) pal::store_global({target}, {value});"]
+    if reduction is not None:
+        lines = _predicated("inside", reduced_in_array(reduction, dtype, target, f"({value})"))
+    _each(scope, copy, condition, lines, piece)
 
 
 def _commit_group(scope: Scope, eqn: Eqn) -> None:

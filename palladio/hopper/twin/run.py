@@ -13,6 +13,7 @@ import numpy as np
 from palladio.base.errors import PalladioValueError
 from palladio.hopper.lowered import Array, ArrayParameter, Lowered, MapParameter
 from palladio.hopper.twin import build, maps
+from palladio.types import dtypes
 from palladio.types.device import H100_SXM
 
 _MAP_WORDS = 16
@@ -116,7 +117,8 @@ class _Request(ctypes.Structure):
 def run(lowered: Lowered, operands: Sequence[Any], schedule: Schedule = SCHEDULES[0]) -> Result:
     """Run a kernel on copies of its operands.
 
-    Outputs and workspaces that need not be zero are initialised to NaN (integers to -1), as shared memory is.
+    Outputs, and workspaces that need not be zero, hold the value of uninitialised memory at first: NaN, the least
+    integer, False. All bits of shared memory are set, which is NaN too.
 
     Args:
         lowered: the kernel.
@@ -161,9 +163,11 @@ def _arrays(lowered: Lowered, operands: Sequence[Any]) -> list[np.ndarray]:
 
 def _empty(array: Array) -> np.ndarray:
     size = int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
-    raw = np.full(size + 2 * _GUARD + _ALIGNMENT, 0 if array.zeroed else 0xFF, np.uint8)
+    raw = np.full(size + 2 * _GUARD + _ALIGNMENT, 0xFF, np.uint8)
     start = _GUARD + -(raw.ctypes.data + _GUARD) % _ALIGNMENT
-    return raw[start : start + size].view(array.dtype).reshape(array.shape)
+    data = raw[start : start + size].view(array.dtype).reshape(array.shape)
+    data.fill(array.dtype.type(0) if array.zeroed else dtypes.uninitialized(array.dtype))
+    return data
 
 
 def _operand(array: Array, operands: Sequence[Any]) -> np.ndarray:
