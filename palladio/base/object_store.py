@@ -2,7 +2,8 @@
 
 An entry is a checksum and the code. It is written beside its place and moved there, so that readers see whole entries
 only; one that was damaged all the same does not match its checksum, and counts as not there. The folder has a limit:
-what was not used for longest goes first. What cannot be read or written is not kept, without a message.
+beyond it an eighth is freed, of the entries that were not used for longest. What cannot be read or written is not kept,
+without a message.
 
 What lies in the folder is run as the user who reads it, so no other user may be able to put it there: a folder that
 belongs to another user, or that others can write to, is not used, and a warning says so. Each entry is judged by its
@@ -29,6 +30,11 @@ _SUFFIX = ".palladio"
 
 _OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """A link is not followed, and a named pipe is opened without waiting for its other end."""
+
+_unmeasured: dict[Path, int] = {}
+"""Folder -> how many bytes this process may add before it measures the folder again, which asks for every entry.
+
+It is a sixteenth of what was free, so that several processes may add as much at once."""
 
 _warned: set[str] = set()
 """The warnings given by this process: each folder is refused many times."""
@@ -123,7 +129,8 @@ class ObjectStore:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.safe():
                 self._write(self.path(key), _digest(key, code) + code)
-                self._remove_oldest()
+                left = _unmeasured.get(self.folder, 0) - _CHECKSUM - len(code)
+                _unmeasured[self.folder] = left if left >= 0 else (self.limit - self._remove_oldest()) // 16
 
     def _write(self, path: Path, data: bytes) -> None:
         import tempfile  # with compression and random numbers, which most processes do not need
@@ -138,16 +145,19 @@ class ObjectStore:
                 os.unlink(beside)
             raise
 
-    def _remove_oldest(self) -> None:
-        """Keep within the limit. Partial files of killed processes are removed in the same way."""
+    def _remove_oldest(self) -> int:
+        """Keep within the limit, and return the bytes kept. Partial files of killed processes are removed likewise."""
         found = self._entries()
         size = sum(bytes for _, bytes, _ in found)
+        if size <= self.limit:
+            return size
         for _, bytes, path in sorted(found):
-            if size <= self.limit:
-                return
+            if size <= self.limit - self.limit // 8:
+                break
             with contextlib.suppress(OSError):
                 os.unlink(path)
             size -= bytes
+        return size
 
     def _entries(self) -> list[tuple[int, int, str]]:
         """The time of last use, the bytes and the path of each entry."""

@@ -158,13 +158,34 @@ def test_a_write_that_breaks_off_leaves_nothing(store, monkeypatch, error):
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path):
-    store = ObjectStore(tmp_path, limit=3 * len(CODE) + 200)
+    store = ObjectStore(tmp_path, limit=4 * len(CODE))
     for number, key in enumerate("abc"):
         store.put(key, CODE)
         use_at(store, key, 1000 + number)
     assert store.get("a") == CODE  # used now
     store.put("d", CODE)
     assert {key for key in "abcd" if store.get(key)} == {"a", "c", "d"}
+
+
+def test_beyond_the_limit_an_eighth_is_made_free(tmp_path):
+    store = ObjectStore(tmp_path, limit=16 * len(CODE))
+    for number in range(15):
+        store.put(f"{number}", CODE)
+        use_at(store, f"{number}", 1000 + number)
+    assert store.usage()[0] == 15
+    store.put("last", CODE)  # with their checksums, more than fit
+    assert names(tmp_path) == sorted(store.path(f"{key}").name for key in (*range(3, 15), "last"))
+
+
+def test_the_folder_is_not_measured_for_each_entry(tmp_path, monkeypatch):
+    entries = ObjectStore._entries
+    measured = []
+    monkeypatch.setattr(ObjectStore, "_entries", lambda store: measured.append(store) or entries(store))
+    store = ObjectStore(tmp_path, limit=1000 * len(CODE))
+    for number in range(50):  # together less than a sixteenth
+        store.put(f"{number}", CODE)
+    assert len(measured) == 1
+    assert store.usage()[0] == 50
 
 
 def test_what_a_killed_process_left_goes_too(tmp_path):
