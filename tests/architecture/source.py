@@ -32,9 +32,20 @@ class Module:
 
 
 @cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """`ast.walk` of a tree, walked once for all the tests that look through it."""
+    return tuple(ast.walk(tree))
+
+
+@cache
 def modules() -> tuple[Module, ...]:
     """Every module of the package that is on disk."""
     return tuple(_read(path) for path in sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(module.name for module in modules())
 
 
 def _read(path: Path) -> Module:
@@ -49,21 +60,20 @@ def imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
 
     Imports inside functions and under `if TYPE_CHECKING:` count, and so does `import_module` with a literal name.
     """
-    known = {each.name for each in modules()}
-    for node in ast.walk(module.tree):
-        for target in _targets(node, module, known):
+    for node in nodes(module.tree):
+        for target in _targets(node, module):
             if target.split(".")[0] == "palladio":
                 yield node, target
 
 
-def _targets(node: ast.AST, module: Module, known: set[str]) -> Iterator[str]:
+def _targets(node: ast.AST, module: Module) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         base = _absolute(node, module)
         for alias in node.names:
             inner = f"{base}.{alias.name}"
-            yield inner if inner in known else base
+            yield inner if inner in _names() else base
     elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
         callee = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if callee in ("import_module", "__import__") and isinstance(node.args[0].value, str):

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from palladio.types.device import H100_SXM
-from tests.architecture.source import ROOT, Module, modules
+from tests.architecture.source import ROOT, Module, modules, nodes
 
 CODE_STRING_LINES = 20
 
 FORBIDDEN = re.compile(
-    r"(?<![\w.~-])/(?:work|root|home|opt|Users)/"  # paths of one machine
-    r"|\bpyenv\b"
-    r"|pythonhosted|\bpypi\.org|download\.pytorch\.org|pypi\.nvidia|\bartifactory\b|--(?:extra-)?index-url",
-    re.IGNORECASE,
+    r"/(?<![\w.~-]/)(?:work|root|home|opt|users)/"  # paths of one machine
+    r"|pyenv\b"
+    r"|pythonhosted|pypi\.org|download\.pytorch\.org|pypi\.nvidia|artifactory\b|--(?:extra-)?index-url"
 )
+"""In lower case. Each choice begins with a letter or sign, not a condition: the search is ten times as fast."""
 
 
 def test_environment_variables_are_read_in_one_place() -> None:
@@ -33,7 +33,7 @@ def test_environment_variables_are_read_in_one_place() -> None:
 
 
 def test_no_bare_assert_reaches_a_user() -> None:
-    found = [module.at(node) for module in modules() for node in ast.walk(module.tree) if isinstance(node, ast.Assert)]
+    found = [module.at(node) for module in modules() for node in nodes(module.tree) if isinstance(node, ast.Assert)]
     assert found == [], "raise InternalError or call unreachable() instead"
 
 
@@ -48,9 +48,10 @@ def test_code_in_another_language_lives_in_its_own_file() -> None:
 
 def _long_strings(module: Module) -> Iterator[str]:
     """Triple-quoted strings over the budget. Docstrings and `doc=` arguments are prose, and not meant."""
-    nodes = list(ast.walk(module.tree))
-    prose = {node.value.lineno for node in nodes if isinstance(node, ast.Expr)}
-    prose |= {node.value.lineno for node in nodes if isinstance(node, ast.keyword) and node.arg == "doc"}
+    if not any(_is_long(node) for node in nodes(module.tree)):
+        return  # the tokens of all modules take seconds
+    prose = {node.value.lineno for node in nodes(module.tree) if isinstance(node, ast.Expr)}
+    prose |= {node.value.lineno for node in nodes(module.tree) if isinstance(node, ast.keyword) and node.arg == "doc"}
     f_string_starts: list[int] = []
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
         kind = tokenize.tok_name[token.type]
@@ -64,6 +65,13 @@ def _long_strings(module: Module) -> Iterator[str]:
             continue
         if token.end[0] - start + 1 > CODE_STRING_LINES and start not in prose:
             yield f"{module.path.relative_to(ROOT)}:{start}"
+
+
+def _is_long(node: ast.AST) -> bool:
+    """Whether a string, or several that stand side by side, is over the budget."""
+    if not isinstance(node, ast.JoinedStr) and not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        return False
+    return (node.end_lineno or node.lineno) - node.lineno + 1 > CODE_STRING_LINES
 
 
 def test_every_pass_module_exports_one_pass() -> None:
@@ -91,7 +99,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
         for path, text in _texts()
         for number, line in enumerate(text.splitlines(), 1)
-        if FORBIDDEN.search(line)
+        if FORBIDDEN.search(line.lower())
     ]
     assert found == []
 
@@ -118,7 +126,7 @@ def test_the_numbers_of_a_card_stand_in_one_record() -> None:
         f"{module.at(node)}: {node.value}"
         for module in modules()
         if module.name != "palladio.types.device"
-        for node in ast.walk(module.tree)
+        for node in nodes(module.tree)
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value in telling
     ]
     assert not found, "use the record `palladio.types.device.Device`"

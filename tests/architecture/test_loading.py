@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -29,11 +31,41 @@ SLOW = ("urllib.request", "http", "ssl", "email", "xml", "json", "asyncio", "mul
 """Modules of Python that bring many others."""
 
 
-def loaded(program: str) -> set[str]:
-    """The modules that a fresh process has loaded after it ran a program."""
-    text = f"import sys\n{program}\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=120)
-    return set(done.stdout.split())
+FORKS = """
+import os, sys
+import palladio
+for program in map(eval, sys.stdin):
+    if not os.fork():
+        exec(program, {})
+        print(*sys.modules, flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        print(flush=True)
+"""
+"""A process that has imported Palladio and no more, and runs each program in a fork of it: importing takes a second."""
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", FORKS], stdin=PIPE, stdout=PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
+Loaded = Callable[[str], set[str]]
+
+
+@pytest.fixture
+def loaded(forks: subprocess.Popen[str]) -> Loaded:
+    """The modules that a fresh process has loaded after it imported Palladio and ran a program."""
+
+    def run(program: str) -> set[str]:
+        print(repr(program), file=forks.stdin, flush=True)
+        found = set(forks.stdout.readline().split())
+        assert found, "the program failed"
+        return found
+
+    return run
 
 
 def among(found: set[str], names: tuple[str, ...]) -> list[str]:
@@ -41,32 +73,33 @@ def among(found: set[str], names: tuple[str, ...]) -> list[str]:
     return sorted(each for each in found if each.startswith(tuple(f"{name}." for name in names)) or each in names)
 
 
-def test_the_package_loads_no_compiler_and_no_machine() -> None:
-    found = loaded("import palladio")
-    brought_by_others = loaded("import numpy, ml_dtypes, optree, threadpoolctl")
+def test_the_package_loads_no_compiler_and_no_machine(loaded: Loaded) -> None:
+    found = loaded("")
+    text = "import numpy, ml_dtypes, optree, threadpoolctl, sys; print(*sys.modules)"
+    brought_by_others = set(subprocess.check_output([sys.executable, "-c", text], text=True).split())
     assert among(found, (*COMPILERS, *MACHINE, *ABOVE)) == []
     assert among(found - brought_by_others, (*OTHERS, *SLOW)) == []
 
 
-def test_the_library_loads_no_kernels_for_gpus() -> None:
+def test_the_library_loads_no_kernels_for_gpus(loaded: Loaded) -> None:
     found = loaded("import palladio.library")
     assert "palladio.library.matmul" in found
     assert among(found, (*COMPILERS, *MACHINE, *OTHERS, "palladio.gpu", "palladio.library.hopper")) == []
 
 
-def test_an_evaluated_kernel_needs_no_compiler_and_no_machine() -> None:
+def test_an_evaluated_kernel_needs_no_compiler_and_no_machine(loaded: Loaded) -> None:
     assert among(loaded(EVALUATED.format(executor="reference")), (*COMPILERS, *MACHINE, *OTHERS)) == []
 
 
-def test_a_compiled_kernel_needs_no_machine() -> None:
+def test_a_compiled_kernel_needs_no_machine(loaded: Loaded) -> None:
     found = loaded(EVALUATED.format(executor="cpu"))
     assert "palladio.cpu.executor" in found
     assert among(found, (*MACHINE, *OTHERS)) == []
 
 
-def test_a_kernel_that_is_on_disk_needs_no_llvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PALLADIO_CACHE", str(tmp_path))
-    first, second = (loaded(EVALUATED.format(executor="cpu")) for _ in range(2))
+def test_a_kernel_that_is_on_disk_needs_no_llvm(loaded: Loaded, tmp_path: Path) -> None:
+    here = f"import os\nos.environ['PALLADIO_CACHE'] = {str(tmp_path)!r}\n"
+    first, second = (loaded(here + EVALUATED.format(executor="cpu")) for _ in range(2))
     assert "llvmlite.binding" in first
     assert ("llvmlite.binding" in second) != SUPPORTED
 
@@ -81,17 +114,17 @@ def test_a_kernel_that_is_on_disk_needs_no_llvm(tmp_path: Path, monkeypatch: pyt
         ("from palladio.library import hopper", "palladio.library.hopper.grouped_matmul"),
     ],
 )
-def test_what_is_left_out_comes_when_it_is_used(use: str, module: str) -> None:
+def test_what_is_left_out_comes_when_it_is_used(loaded: Loaded, use: str, module: str) -> None:
     assert module in loaded(use)
 
 
 @pytest.mark.parametrize("module", ["palladio", "palladio.library"])
-def test_what_is_left_out_is_listed(module: str) -> None:
+def test_what_is_left_out_is_listed(loaded: Loaded, module: str) -> None:
     loaded(f"import {module} as module\nassert set(module.__all__) <= set(dir(module))")
 
 
 @pytest.mark.parametrize("module", ["palladio", "palladio.library"])
-def test_a_name_that_is_not_there_is_an_attribute_error(module: str) -> None:
+def test_a_name_that_is_not_there_is_an_attribute_error(loaded: Loaded, module: str) -> None:
     loaded(
         f"import {module} as module\n"
         "try:\n    module.chekc\n"

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from palladio.ops import OPS
-from tests.architecture.source import Module, modules
+from tests.architecture.source import Module, modules, nodes
 
 OTHER_NAMES: dict[str, str] = {
     "palladio/array": "names of functions of NumPy",
@@ -21,8 +21,8 @@ OTHER_NAMES: dict[str, str] = {
 
 def _lists_in(tree: ast.AST) -> Iterator[ast.AST]:
     """Tuples, lists and sets of two or more names of operations, but for those that name the rows of a table."""
-    rows = {id(part) for node in ast.walk(tree) for names in _rows_of(node) for part in ast.walk(names)}
-    for node in ast.walk(tree):
+    rows = {id(part) for node in nodes(tree) for names in _rows_of(node) for part in ast.walk(names)}
+    for node in nodes(tree):
         if isinstance(node, (ast.Tuple, ast.List, ast.Set)) and id(node) not in rows:
             names = [each.value if isinstance(each, ast.Constant) else None for each in node.elts]
             if len(names) >= 2 and all(isinstance(name, str) and name in OPS for name in names):
@@ -34,7 +34,7 @@ def _facts_in(tree: ast.AST) -> Iterator[ast.Dict]:
 
     A table of rules has functions for values, and is what each target is made of.
     """
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Dict) and len(node.keys) >= 2 and not any(map(_is_function, node.values)):
             names = [each.value if isinstance(each, ast.Constant) else None for each in node.keys]
             if all(isinstance(name, str) and name in OPS for name in names):
@@ -50,13 +50,13 @@ def _rows_of(node: ast.AST) -> Iterator[ast.AST]:
     """The names of rows in `{name: rule for name in names}` and `dict.fromkeys(names, rule)`."""
     if isinstance(node, ast.DictComp):
         yield from (generator.iter for generator in node.generators)
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "dict.fromkeys" and len(node.args) == 2:
+    if isinstance(node, ast.Call) and len(node.args) == 2 and ast.unparse(node.func) == "dict.fromkeys":
         yield node.args[0]
 
 
 def _questions_in(tree: ast.AST) -> Iterator[ast.AST]:
     """Comparisons of an operation's name with a text, and questions how it begins."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         texts = (ast.Constant, ast.Tuple, ast.Set)
         if isinstance(node, ast.Compare) and _is_name(node.left) and isinstance(node.comparators[0], texts):
             yield node

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.source import Module, modules
+from tests.architecture.source import Module, modules, nodes
 
 RELATIVE = re.compile(r"(What|Whether|How|Where|Whose)\b")
 IS_NO = re.compile(
@@ -27,7 +27,7 @@ LEFT = 5
 
 def prose(module: Module) -> Iterator[tuple[ast.Constant, str]]:
     """Every docstring of a module: those of modules, classes and functions, and the strings after an assignment."""
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         body = node.body if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else []
         for statement in body:
             value = getattr(statement, "value", None)
@@ -37,7 +37,7 @@ def prose(module: Module) -> Iterator[tuple[ast.Constant, str]]:
 
 def texts(module: Module) -> Iterator[tuple[ast.Constant, str]]:
     """Every string of a module."""
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node, node.value
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -34,7 +36,13 @@ def test_the_public_names_are_the_pinned_ones(name: str, golden: Callable[..., N
 def test_every_public_name_is_there_once(name: str) -> None:
     module = importlib.import_module(name)
     assert sorted(set(module.__all__)) == sorted(module.__all__)
-    assert [each for each in module.__all__ if not hasattr(module, each)] == []
+    assert [each for each in module.__all__ if not _is_there(module, each)] == []
+
+
+def _is_there(module: ModuleType, name: str) -> bool:
+    if module.__name__ == "palladio.interop":  # each of its modules takes seconds to import, and tests/interop does
+        return find_spec(f"palladio.interop.{name}") is not None
+    return hasattr(module, name)
 
 
 def test_every_golden_file_belongs_to_a_module() -> None:
