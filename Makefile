@@ -25,7 +25,7 @@ demo: $(VENV)/.installed-demo ## train a mixture of experts on handwritten digit
 	$(PY) -m palladio.demo $(ARGS)
 
 test: lint ## lint, check the types, then run every test on all cores
-	$(PY) -m pytest -n auto $(ARGS)
+	$(PY) -m pytest -n auto --dist worksteal $(ARGS)
 
 docs: $(VENV)/.installed-docs ## build the site in build/site, and try it in a browser without a window
 	$(PY) -m tools.site
@@ -40,7 +40,7 @@ package: $(VENV)/.installed-package ## build the wheel and the sdist; try them, 
 # PyTorch's compiler does not work in a locale without Unicode, nor Transformers without docstrings.
 odd: $(VENV)/.installed-test ## run a selection of the tests under unusual settings
 	PYTHONOPTIMIZE=2 LC_ALL=tr_TR.ISO-8859-9 PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 PYTHONHASHSEED=2718 \
-	XDG_CACHE_HOME=/dev/null PALLADIO_NUM_THREADS=1 $(PY) -m pytest -n auto \
+	XDG_CACHE_HOME=/dev/null PALLADIO_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal \
 	  -W ignore::pytest.PytestConfigWarning -W ignore::pytest.PytestAssertRewriteWarning \
 	  tests/call tests/cli tests/cpu/test_bounds.py tests/cpu/test_object_store.py tests/docs/test_snippets.py \
 	  tests/errors/test_arguments.py tests/errors/test_signatures.py tests/interop/test_jax.py tests/interop/test_torch.py \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
 import re
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -82,9 +83,12 @@ def default_executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(autouse=True, scope="session")
 def kernels_kept_apart(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
-    """What the tests compile is kept in a folder of this run, not in the user's."""
+    """What the tests compile is kept in a folder of this run, which its processes share, not in the user's."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PALLADIO_CACHE", str(tmp_path_factory.mktemp("compiled")))
+        patch.setenv("PALLADIO_CACHE", str(folder / "compiled"))
         yield
 
 
