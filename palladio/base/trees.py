@@ -39,6 +39,16 @@ def unflatten(structure: Structure, leaves: Sequence[Any]) -> Tree:
     return optree.tree_unflatten(structure, leaves)
 
 
+def replaced(tree: Tree, kind: type, by: Callable[[Any], Any]) -> Tree:
+    """The tree with `by(value)` in place of every value of a class, a leaf or a container."""
+    return optree.tree_map(
+        lambda leaf: by(leaf) if isinstance(leaf, kind) else leaf,
+        tree,
+        is_leaf=lambda value: isinstance(value, kind),
+        namespace=NAMESPACE,
+    )
+
+
 def shown(structure: Structure | None) -> str:
     """A structure as errors show it, `*` standing for a leaf: `(*, {'bias': *})`; `nothing` for None."""
     text = str(structure).removeprefix("PyTreeSpec(").removesuffix(")")

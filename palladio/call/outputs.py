@@ -8,11 +8,11 @@ from typing import Any
 
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
-from palladio.pipeline.block_maps import require_array_space, specs_for
+from palladio.pipeline.block_maps import specs_for
 from palladio.pipeline.specs import BlockSpec, no_block_spec
 from palladio.types import dtypes
 from palladio.types.scratch import SemaphoreKind
-from palladio.types.types import COUNTING, ArrayType, MemoryRef, Type, described_shape
+from palladio.types.types import COUNTING, ArrayType, MemoryRef, MemorySpace, Owned, Type, described_shape
 
 
 def checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
@@ -69,25 +69,27 @@ def _in_jax(type: Type) -> str:
 class Outputs:
     """The flat types and the structure of `out_shape`; None for a call without outputs, which returns None.
 
-    Args:
-        semaphores: whether they may be outputs.
+    `owners` are the meshes of outputs such as `pltpu.VMEM((8,), dtype) @ mesh`.
     """
 
-    def __init__(self, out_shape: Any, *, semaphores: bool = False) -> None:
+    def __init__(self, out_shape: Any) -> None:
         if isinstance(out_shape, list):
             out_shape = tuple(out_shape)
         self.absent = out_shape is None
         self.alone = not self.absent and not isinstance(out_shape, tuple)
         self.tree: tuple[Any, ...] = (out_shape,) if self.alone else out_shape or ()
         leaves, self.structure = trees.flatten(out_shape)
+        self.owners = tuple(leaf.mesh for leaf in leaves if isinstance(leaf, Owned))
+        leaves = [leaf.what if isinstance(leaf, Owned) else leaf for leaf in leaves]
         leaves = [leaf() if isinstance(leaf, SemaphoreKind) else leaf for leaf in leaves]
         names = trees.leaf_names(out_shape, "out_shape")
         self.types = tuple(output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))
         self.spaces = tuple(leaf.memory_space if isinstance(leaf, MemoryRef) else None for leaf in leaves)
-        self.semaphores = semaphores
-        for space, name in zip(self.spaces, names, strict=True):
-            if not semaphores:
-                require_array_space(space, name)
+
+    @property
+    def semaphores(self) -> dict[int, MemorySpace]:
+        """The kind of each output that is semaphores, by its position."""
+        return {n: space for n, space in enumerate(self.spaces) if space is not None and space in COUNTING}
 
     @property
     def arrays(self) -> Outputs:
@@ -105,7 +107,7 @@ class Outputs:
             (out_specs,) if self.alone and not isinstance(out_specs, (tuple, list)) else out_specs,
             self.tree,
             count,
-            semaphores=self.semaphores,
+            semaphores=True,
         )
 
 

@@ -29,6 +29,7 @@ from palladio.ops.grid import Grid, grid_call
 from palladio.pipeline.block_maps import BlockMapper, GridSizeNeeded, check_parameters, specs_for
 from palladio.pipeline.params import advice_of
 from palladio.pipeline.specs import LARGEST_GRID_SIZE, BlockSpec, GridSpec, ParsedGrid, no_block_spec, parse_grid
+from palladio.trace.array_refs import SemaphoresNeeded
 from palladio.trace.debug import chosen_checks
 from palladio.trace.functions import counted, function_location, function_name, positional_names
 from palladio.trace.grid import GridAxes, grid_axes
@@ -174,7 +175,7 @@ def pallas_call(
                 argument="out_shape",
                 hint="ShapeDtypeStruct(shape, dtype); None for a kernel without outputs",
             )
-        outputs = Outputs(out_shape, semaphores=True)
+        outputs = Outputs(out_shape)
         choose(interpret)
         parallel, advice = _advised(compiler_params, len(parsed.sizes))
         aliases = checked_aliases(input_output_aliases or {}, len(outputs.types))
@@ -271,7 +272,7 @@ class PallasCall:
                 if self._with_semaphores and not is_inlining():
                     return launched_grid(self, args, out)
                 return self._call(args, out)
-            except CapturesReference:
+            except (CapturesReference, SemaphoresNeeded):
                 return launched_grid(self, args, out)
             except PalladioError as error:
                 self._name_argument(error)

@@ -97,7 +97,7 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int, *, sem
                     "a spec is a BlockSpec", argument=name, got=repr(leaf), hint="BlockSpec() takes the whole array"
                 )
             if isinstance(leaf, BlockSpec) and not semaphores:
-                require_array_space(leaf.memory_space, name)
+                _require_array_space(leaf.memory_space, name)
         if len(flat) == 1 and flat[0] is spec:
             flat = [spec] * len(parts)
         elif structure != wanted:
@@ -113,18 +113,18 @@ def specs_for(argument: str, specs: Any, tree: Sequence[Any], count: int, *, sem
     return leaves
 
 
-def require_array_space(space: Any, argument: str) -> None:
-    """Refuse a memory space of barriers or semaphores for an input or output of a call.
+def _require_array_space(space: Any, argument: str) -> None:
+    """Refuse a memory space of barriers or semaphores for an input or output of a pipeline.
 
     Raises:
         PalladioTypeError: for such a space.
     """
     if isinstance(space, MemorySpace) and space in SYNCHRONISING:
         raise PalladioTypeError(
-            "barriers and semaphores belong to kernels, and are neither inputs nor outputs",
+            "the blocks of a pipeline hold data, not barriers or semaphores",
             argument=argument,
             got=f"memory space {space.name}",
-            hint="allocate them in the kernel: scratch_shapes, or pl.run_scoped",
+            hint="its body closes over semaphores",
         )
 
 

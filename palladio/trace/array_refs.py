@@ -13,13 +13,16 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.foreign import to_numpy
 from palladio.array.functions.indexing import At, getitem
-from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError
+from palladio.base import trees
+from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.trace.gpu.rounds import carried_out_in_rounds, made_in_round
+from palladio.trace.grid import is_inside_kernel
 from palladio.trace.reference import Ref, Reference, WholeReference, fitted, require_reference
+from palladio.trace.semaphores import semaphore_signal
 from palladio.trace.trace import current_trace
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
-from palladio.types.types import ANY, SYNCHRONISING, MemorySpace, Owned, RefType, Shape, described_shape
+from palladio.types.types import ANY, COUNTING, SYNCHRONISING, MemorySpace, Owned, RefType, Shape, described_shape
 
 
 class ArrayRef(WholeReference):
@@ -32,25 +35,26 @@ class ArrayRef(WholeReference):
         self.palladio_array = array
 
 
-class DeviceRef(WholeReference):
-    """A reference of a function that all devices run in rounds: a value between launches, memory of the device in one.
+class BetweenLaunches(WholeReference):
+    """The base of references of a function that launches kernels, which are other memory in each launch.
 
     Fields:
-        value: `dtype[shape]`.
         memory: the reference that replaces it while a launch is traced; None outside of launches.
     """
 
-    __slots__ = ("memory", "space", "value")
+    __slots__ = ("memory",)
 
-    def __init__(self, value: Any, space: MemorySpace) -> None:
-        self.value = value
-        self.space = space
+    def __init__(self) -> None:
         self.memory: Reference | None = None
+
+    def outside(self) -> Reference:
+        """The reference itself, where no launch has replaced it."""
+        return self
 
     @property
     def root(self) -> Any:  # type: ignore[override]
         """Itself, or the memory that it is a part of."""
-        return self if self.memory is None else self.memory.root
+        return self.outside() if self.memory is None else self.memory.root
 
     @property
     def transforms(self) -> Any:
@@ -61,6 +65,21 @@ class DeviceRef(WholeReference):
     def operands(self) -> Any:
         """Those of the memory."""
         return () if self.memory is None else self.memory.operands
+
+
+class DeviceRef(BetweenLaunches):
+    """A reference of a function that all devices run in rounds: a value between launches, memory of the device in one.
+
+    Fields:
+        value: `dtype[shape]`.
+    """
+
+    __slots__ = ("space", "value")
+
+    def __init__(self, value: Any, space: MemorySpace) -> None:
+        super().__init__()
+        self.value = value
+        self.space = space
 
     @property
     def palladio_type(self) -> RefType:
@@ -89,7 +108,91 @@ class DeviceRef(WholeReference):
             self.value = At(self.value)[key].set(value)
 
 
-def _allocated(shape: Shape, dtype: DType, memory_space: Any, argument: str) -> Ref | ArrayRef | DeviceRef:
+class Semaphores:
+    """Semaphores as the output of a launch: a value, their counts. `new_ref` makes a reference of it.
+
+    Fields:
+        counts: i32[shape], or in the arguments of a launch a reference to them.
+        space: the kind of semaphore.
+    """
+
+    __slots__ = ("counts", "space")
+
+    def __init__(self, counts: Any, space: MemorySpace) -> None:
+        self.counts = counts
+        self.space = space
+
+    def __repr__(self) -> str:
+        return f"{self.space}{list(getattr(self.counts, 'shape', ()))}"
+
+
+trees.register(
+    Semaphores, lambda value: ((value.counts,), value.space), lambda space, counts: Semaphores(*counts, space)
+)
+
+
+class SemaphoresNeeded(Exception):
+    """A program uses semaphores of the function that launches it: the launch is traced again with them."""
+
+    def __init__(self, semaphores: KeptSemaphores) -> None:
+        super().__init__()
+        self.semaphores = semaphores
+
+
+class KeptSemaphores(BetweenLaunches):
+    """Semaphores outside of kernels: counts between launches, semaphores of the core in one.
+
+    Fields:
+        counts: a reference to them, `i32[shape]`.
+        space: the kind of semaphore.
+    """
+
+    __slots__ = ("counts", "space")
+
+    def __init__(self, counts: Reference, space: MemorySpace) -> None:
+        super().__init__()
+        self.counts = counts
+        self.space = space
+
+    def outside(self) -> Reference:
+        """Refused outside of kernels; in one, the launch is traced again."""
+        if is_inside_kernel():
+            raise SemaphoresNeeded(self)
+        raise PalladioValueError(
+            "semaphores are signalled and awaited in kernels",
+            got=repr(self),
+            hint="launch a kernel that closes over it",
+        )
+
+    @property
+    def palladio_type(self) -> RefType:
+        """Its type."""
+        return RefType(self.counts.shape, self.counts.dtype, self.space)
+
+    @property
+    def palladio_array(self) -> None:
+        """None: launches get its counts."""
+
+    @property
+    def array(self) -> Any:
+        """The type of its counts."""
+        return self.counts.array
+
+    @property
+    def memory_space(self) -> MemorySpace:
+        """The kind of semaphore."""
+        return self.space
+
+
+def _kept(shape: Shape, space: MemorySpace) -> KeptSemaphores:
+    counts = _allocated(shape, dtypes.INT32, ANY, "")
+    counts[...] = np.zeros(shape, dtypes.INT32)
+    return KeptSemaphores(counts, space)
+
+
+def _allocated(
+    shape: Shape, dtype: DType, memory_space: Any, argument: str
+) -> Ref | ArrayRef | DeviceRef | KeptSemaphores:
     space = memory_space.what if isinstance(memory_space, Owned) else memory_space
     space = ANY if space is None else space
     if not isinstance(space, MemorySpace):
@@ -97,6 +200,8 @@ def _allocated(shape: Shape, dtype: DType, memory_space: Any, argument: str) -> 
     kind = RefType(shape, dtype, space)
     if carried_out_in_rounds() and space not in SYNCHRONISING:
         return made_in_round(DeviceRef(np.full(shape, kind.initial, dtype), space))  # type: ignore[no-any-return]
+    if space in COUNTING and not is_inside_kernel():
+        return _kept(shape, space)
     trace = current_trace()
     if trace is not None:
         return Ref(trace, trace.allocate(kind))
@@ -117,19 +222,25 @@ def new_ref(init_val: Any, *, memory_space: Any = None) -> Any:
     do not change it, nor the other way round.
 
     Args:
-        init_val: `dtype[shape]`, a number too.
+        init_val: `dtype[shape]`, a number too; or the semaphores that a launch returned.
         memory_space: where it lies, such as `pltpu.VMEM`; any memory by default.
 
     Returns:
         A reference `dtype[shape]`.
 
     Raises:
-        PalladioTypeError: not an array or a memory space; barriers and semaphores.
+        PalladioTypeError: not an array or a memory space; barriers.
     """
+    if isinstance(init_val, Semaphores):
+        init_val, memory_space = init_val.counts, init_val.space
     value = init_val if hasattr(init_val, "palladio_type") else to_numpy(init_val, "init_val")
     kind = convert.array_type(value)
     ref = _allocated(kind.shape, kind.dtype, memory_space, "memory_space")
-    ref[...] = value
+    if isinstance(ref, Ref) and ref.memory_space in COUNTING:
+        for place in np.ndindex(*ref.shape):
+            semaphore_signal(ref.at[place], getitem(value, place))
+        return ref
+    (ref.counts if isinstance(ref, KeptSemaphores) else ref)[...] = value
     return ref
 
 
@@ -143,7 +254,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Any:
 
     Raises:
         PalladioTypeError: no shape and dtype; not a memory space; outside of kernels and staged
-            functions, barriers and semaphores.
+            functions, barriers.
     """
     described = getattr(ty, "ref_type", None)
     if isinstance(described, RefType):
@@ -161,4 +272,6 @@ def freeze(ref: Any) -> Any:
     Raises:
         PalladioTypeError: not a reference.
     """
+    if isinstance(ref, KeptSemaphores):
+        return Semaphores(ref.counts[...], ref.space)
     return require_reference(ref, "ref")[...]

@@ -37,10 +37,12 @@ class Cores:
     Fields:
         axes: of all meshes of the launch, each name once.
         barrier: the semaphore that every core has for `get_barrier_semaphore`.
+        elsewhere: axes of one core, which does not run, whose memory the launch leaves as outputs.
     """
 
     axes: tuple[MeshAxis, ...]
     barrier: Any
+    elsewhere: frozenset[str] = frozenset()
 
 
 _cores: ContextVar[Cores | None] = ContextVar("palladio_cores", default=None)
@@ -158,7 +160,7 @@ def place_of(device_id: Any, core_index: Any = None) -> dict[str, Any]:
         cores = _require_cores("device_id", device_id)
         devices = [axis for axis in cores.axes if axis.kind == "device"] or list(cores.axes)
         if isinstance(device_id, Mapping):
-            found = _by_axis(cores.axes, device_id)
+            found = _by_axis(cores.axes, {name: i for name, i in device_id.items() if name not in cores.elsewhere})
         elif isinstance(device_id, (tuple, list)):
             if len(device_id) != len(devices):
                 raise PalladioValueError(
@@ -283,7 +285,8 @@ class AsyncCopyDescriptor:
             return
         dst, there = (ref.in_peer(self.remote) if self.remote else ref for ref in (self.dst_ref, self.recv_sem))
         roots, stacks, operands = reached(self.src_ref, dst, there, self.send_sem)
-        if _lands_at_once(roots[2]) or _lands_at_once(roots[3]):
+        at_once = [each for each, root in zip((self.recv_sem, self.send_sem), roots[2:]) if _lands_at_once(root)]
+        if at_once and self.remote:
             raise PalladioNotImplementedError(
                 "the semaphores of a copy to another core or device stay within one call",
                 argument="send_sem or recv_sem",
@@ -291,6 +294,9 @@ class AsyncCopyDescriptor:
                 hint="start it and wait for it in one kernel",
             )
         bind(ops.dma_start_remote, *roots, *operands, transforms=stacks)
+        for semaphore in at_once:
+            self._wait(semaphore)
+            semaphores.semaphore_signal(semaphore, self._bytes)
 
     def _start_elements(self, source: DynamicPart, target: DynamicPart, add: bool) -> None:
         """Start a copy for each position along the axes of dynamic size."""

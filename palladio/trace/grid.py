@@ -53,6 +53,11 @@ def enclosing_axes() -> GridAxes:
     return _axes.get() or GridAxes((), (), ())
 
 
+def is_inside_kernel() -> bool:
+    """True while a kernel is traced."""
+    return _axes.get() is not None
+
+
 def _axis(name: str, axis: int) -> tuple[GridAxes, int]:
     axes = _axes.get()
     if axes is None:

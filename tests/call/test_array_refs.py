@@ -157,21 +157,6 @@ def test_memory_that_is_not_a_memory_space() -> None:
         pl.new_ref(X, memory_space="vmem")
 
 
-def test_semaphores_outside_of_a_kernel() -> None:
-    with shows(
-        TypeError,
-        """
-        ty: barriers and semaphores belong to kernels
-          got:      ref<dma_semaphore, i32[2]>
-          hint:     allocate them in the kernel: scratch_types, or pl.run_scoped
-          test_array_refs.py:N, in test_semaphores_outside_of_a_kernel
-            pl.empty_ref(pltpu.SemaphoreType.DMA((2,)))
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        """,
-    ):
-        pl.empty_ref(pltpu.SemaphoreType.DMA((2,)))
-
-
 def test_a_description_without_a_shape() -> None:
     with shows(
         TypeError,

@@ -132,3 +132,166 @@ def test_a_call_changes_a_reference_outside_of_kernels(executor: str) -> None:
         )
         assert call(X) == ()
     assert np.array_equal(pl.freeze(total), X.sum(axis=0))
+
+
+CORE = pl.CoreMesh("core", 1)
+REGULAR = pltpu.SemaphoreType.REGULAR
+
+
+def made(kind: Any = DMA) -> Any:
+    """Semaphores that a launch leaves to its caller."""
+    return pl.kernel(lambda _: None, kind, mesh=CORE)()
+
+
+def copied_by_two_launches(x: Any) -> Any:
+    semaphore = pl.new_ref(made(), memory_space=pltpu.SEMAPHORE)
+    x_ref, y_ref = pl.new_ref(x), pl.empty_ref_like(pltpu.HBM(X.shape, X.dtype))
+
+    @pl.core_map(CORE)
+    def _() -> None:
+        pltpu.make_async_copy(x_ref, y_ref, semaphore).start()
+
+    @pl.core_map(CORE)
+    def _() -> None:
+        pltpu.make_async_copy(x_ref, y_ref, semaphore).wait()
+
+    return y_ref[...]
+
+
+@EXECUTORS
+@pytest.mark.parametrize("function", [copied_by_two_launches, pl.jit(copied_by_two_launches)], ids=["eager", "staged"])
+def test_launches_close_over_a_semaphore_that_another_launch_made(function: Any, executor: str) -> None:
+    with pl.executor(executor):
+        assert np.array_equal(function(X), X)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_launch_takes_the_semaphores_of_another_as_arguments(staged: bool, executor: str) -> None:
+    def signals(x_ref: Any, y_ref: Any, semaphores: Any, count: Any) -> None:
+        pl.semaphore_signal(count, 3)
+        pltpu.make_async_copy(x_ref, y_ref, semaphores.at[1]).start()
+
+    def waits(x_ref: Any, semaphores: Any, count: Any, left: Any, y_ref: Any) -> None:
+        pltpu.make_async_copy(x_ref, y_ref, semaphores.at[1]).wait()
+        pl.semaphore_wait(count, 2)
+        left[0] = pl.semaphore_read(count)
+
+    def both(x: Any) -> Any:
+        y, semaphores, count = pl.kernel(signals, (OUT, DMA((2,)), REGULAR), mesh=CORE)(x)
+        outs = (pl.ShapeDtypeStruct((1,), np.int32), OUT)
+        aliases = {0: 1}
+        return pl.kernel(waits, outs, mesh=CORE, input_output_aliases=aliases)(y, semaphores, count)
+
+    with pl.executor(executor):
+        left, y = (pl.jit(both) if staged else both)(X)
+    assert left.tolist() == [1]
+    assert np.array_equal(y, X)
+
+
+@EXECUTORS
+@pytest.mark.parametrize("passed", [False, True])
+def test_a_reference_to_semaphores_keeps_their_counts(passed: bool, executor: str) -> None:
+    count = pl.empty_ref(REGULAR)
+
+    def signals(semaphore: Any) -> None:
+        pl.semaphore_signal(semaphore, 2)
+
+    with pl.executor(executor):
+        for _ in range(3):
+            pl.kernel(signals if passed else functools.partial(signals, count), mesh=CORE)(*[count] * passed)
+        assert pl.freeze(count).counts == 6
+
+
+@EXECUTORS
+def test_a_value_of_semaphores_does_not_change(executor: str) -> None:
+    def signals(semaphore: Any) -> None:
+        pl.semaphore_signal(semaphore)
+
+    value = made(REGULAR)
+    with pl.executor(executor):
+        pl.kernel(signals, mesh=CORE)(value)
+    assert value.counts == 0
+    assert repr(value) == "semaphore[]"
+
+
+@EXECUTORS
+def test_a_staged_function_takes_and_returns_semaphores(executor: str) -> None:
+    def signals(_: Any, semaphores: Any) -> None:
+        pl.semaphore_signal(semaphores.at[1], 5)
+
+    add = pl.jit(pl.kernel(signals, REGULAR((2,)), mesh=CORE, input_output_aliases={0: 0}))
+    with pl.executor(executor):
+        assert add(add(made(REGULAR((2,))))).counts.tolist() == [0, 10]
+
+
+@EXECUTORS
+def test_a_kernel_of_a_grid_closes_over_a_semaphore(executor: str) -> None:
+    count = pl.empty_ref(REGULAR)
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        pl.semaphore_signal(count)
+        o_ref[...] = x_ref[...]
+
+    row = pl.BlockSpec((1, 8), lambda i: (i, 0))
+    with pl.executor(executor):
+        call = pl.pallas_call(kernel, OUT, grid=(4,), in_specs=[row], out_specs=row)
+        assert np.array_equal(call(X), X)
+    assert pl.freeze(count).counts == 4
+
+
+@EXECUTORS
+def test_a_launch_leaves_memory_and_a_semaphore_to_the_cores_of_another_mesh(executor: str) -> None:
+    scalar, tensor = pl.CoreMesh("scalar", 1), pltpu.create_tensorcore_mesh("tensor", num_cores=1)
+
+    def send(x_ref: Any, o_ref: Any, arrived: Any, sent: Any) -> None:
+        pltpu.async_remote_copy(x_ref, o_ref, sent, arrived, device_id={"tensor": 0}).wait_send()
+
+    def receive(x_ref: Any, o_ref: Any, arrived: Any) -> None:
+        pltpu.make_async_copy(x_ref, o_ref, arrived).wait()
+        o_ref[...] += 1
+
+    @pl.jit
+    def both(x: Any) -> Any:
+        x_ref = pl.new_ref(x)
+        outs = (pltpu.VMEM(X.shape, X.dtype) @ tensor, DMA(()) @ tensor)
+        out, arrived = pl.kernel(send, outs, mesh=scalar, scratch_types=[DMA])(x_ref)
+        out_ref = pl.new_ref(out)
+        pl.kernel(receive, mesh=tensor)(x_ref, out_ref, pl.new_ref(arrived))
+        return pl.freeze(out_ref)
+
+    with pl.executor(executor):
+        assert np.array_equal(both(X), X + 1)
+
+
+def test_a_launch_that_waits_for_more_than_was_signalled_is_a_deadlock() -> None:
+    count = pl.new_ref(made(REGULAR))
+
+    def waits() -> None:
+        pl.semaphore_wait(count, 1)
+
+    with pl.executor("simulator"), pytest.raises(pl.PalladioError, match="deadlock"):
+        pl.kernel(waits, mesh=CORE)()
+
+
+@EXECUTORS
+def test_devices_make_and_take_semaphores(executor: str) -> None:
+    mesh = pl.make_mesh((2,), ("x",))
+
+    def waits(x_ref: Any, semaphore: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + pl.semaphore_read(semaphore)
+        pl.semaphore_wait(semaphore, 3)
+
+    def signals(semaphore: Any) -> None:
+        pl.semaphore_signal(semaphore, 3)
+
+    def function(x: Any) -> Any:
+        semaphore = pl.kernel(signals, REGULAR, mesh=CORE)()
+        kept = pl.new_ref(semaphore)
+        first = pl.kernel(waits, pl.ShapeDtypeStruct((2, 8), np.float32), mesh=CORE)(x, kept)
+        return first + pl.kernel(waits, pl.ShapeDtypeStruct((2, 8), np.float32), mesh=CORE)(x, semaphore)
+
+    spread = pl.PartitionSpec("x")
+    with pl.executor(executor):
+        run = pl.shard_map(function, mesh=mesh, in_specs=spread, out_specs=spread)
+        assert np.array_equal(run(X), 2 * X + 6)

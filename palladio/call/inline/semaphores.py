@@ -6,18 +6,21 @@ such a semaphore completes when it starts: no call ends while its copies are in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base import trees
 from palladio.base.errors import PalladioTypeError
-from palladio.trace.array_refs import empty_ref
+from palladio.call.outputs import Outputs
+from palladio.trace.array_refs import KeptSemaphores, Semaphores, empty_ref
 from palladio.trace.dma import landing_at_once
 from palladio.trace.semaphores import semaphore_read, semaphore_signal, semaphore_wait
 from palladio.types import dtypes
-from palladio.types.types import COUNTING, MemoryRef
+from palladio.types.types import COUNTING, MemoryRef, MemorySpace
 
 Side = tuple[Sequence[Any], Sequence[Any]]
 """References to arrays of a call, and the specification of each."""
@@ -28,6 +31,47 @@ def is_semaphore(spec: Any) -> bool:
     return spec is not None and spec.memory_space in COUNTING
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A semaphore of a program, and the reference to its count between calls.
+
+    Fields:
+        starts: the semaphore starts at the count.
+        ends: the count it ends at is kept.
+    """
+
+    count: Any
+    semaphore: Any
+    starts: bool = True
+    ends: bool = True
+
+
+def counted(count: Any, space: MemorySpace, *, starts: bool = True, ends: bool = True) -> Counted:
+    """A semaphore for a count; its fields are those of `Counted`.
+
+    Raises:
+        PalladioTypeError: not a count.
+    """
+    _require_counts(count)
+    return Counted(count, empty_ref(MemoryRef(count.shape, dtypes.INT32, space)), starts, ends)
+
+
+@contextmanager
+def counting(all_counted: Sequence[Counted]) -> Iterator[None]:
+    """Inside the block, where the kernel runs, semaphores replace their counts, which are copied in and out."""
+    for each in all_counted:
+        for place in np.ndindex(*each.semaphore.shape) if each.starts else ():
+            semaphore_signal(each.semaphore.at[place], each.count[place])
+    with landing_at_once([each.semaphore for each in all_counted]):
+        yield
+    for each in all_counted:
+        for place in np.ndindex(*each.semaphore.shape):
+            left = semaphore_read(each.semaphore.at[place])
+            if each.ends:
+                each.count[place] = left
+            semaphore_wait(each.semaphore.at[place], left)
+
+
 def with_semaphores(
     inputs: Side, outputs: Side
 ) -> tuple[list[Any], list[Any], Callable[[], AbstractContextManager[None]]]:
@@ -36,33 +80,18 @@ def with_semaphores(
     Returns:
         The inputs, the outputs, and the context to run the kernel in, which copies the counts in and out.
     """
-    counts: dict[int, tuple[Any, Any]] = {}
+    found: dict[int, Counted] = {}
+    given = {id(ref) for ref in inputs[0]}
 
     def local(side: Side) -> list[Any]:
-        found = []
+        refs = []
         for ref, spec in zip(*side, strict=True):
-            if is_semaphore(spec) and id(ref) not in counts:
-                _require_counts(ref)
-                counts[id(ref)] = ref, empty_ref(MemoryRef(ref.shape, dtypes.INT32, spec.memory_space))
-            found.append(counts[id(ref)][1] if is_semaphore(spec) else ref)
-        return found
+            if is_semaphore(spec) and id(ref) not in found:
+                found[id(ref)] = counted(ref, spec.memory_space, starts=id(ref) in given)
+            refs.append(found[id(ref)].semaphore if is_semaphore(spec) else ref)
+        return refs
 
-    given, made = local(inputs), local(outputs)
-    fresh = {id(ref) for ref in outputs[0]} - {id(ref) for ref in inputs[0]}
-
-    @contextmanager
-    def around() -> Iterator[None]:
-        for key, (count, semaphore) in counts.items():
-            for place in np.ndindex(*semaphore.shape) if key not in fresh else ():
-                semaphore_signal(semaphore.at[place], count[place])
-        with landing_at_once([semaphore for _, semaphore in counts.values()]):
-            yield
-        for count, semaphore in counts.values():
-            for place in np.ndindex(*semaphore.shape):
-                count[place] = semaphore_read(semaphore.at[place])
-                semaphore_wait(semaphore.at[place], count[place])
-
-    return given, made, around
+    return local(inputs), local(outputs), lambda: counting(list(found.values()))
 
 
 def _require_counts(ref: Any) -> None:
@@ -73,3 +102,57 @@ def _require_counts(ref: Any) -> None:
             expected="an array of int32",
             got=str(ref.array),
         )
+
+
+def with_counts(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with references to the counts in place of references to semaphores."""
+    return trees.replaced(args, KeptSemaphores, lambda ref: Semaphores(ref.counts, ref.space))  # type: ignore[no-any-return]
+
+
+def with_values(outputs: Outputs, results: Any) -> Any:
+    """The results of a launch with semaphores in place of their counts."""
+    if not outputs.semaphores:
+        return results
+    leaves, structure = trees.flatten(results)
+    for position, space in outputs.semaphores.items():
+        leaves[position] = Semaphores(leaves[position], space)
+    return trees.unflatten(structure, leaves)
+
+
+@contextmanager
+def local_semaphores(
+    args: Any,
+    outs: Any,
+    made: Mapping[int, MemorySpace],
+    kept: Sequence[KeptSemaphores] = (),
+    outlives: Callable[[Any], bool] = lambda count: True,
+) -> Iterator[tuple[Any, Any]]:
+    """The arguments and outputs of a program with its own semaphores, for the time that its kernel is traced.
+
+    Args:
+        args, outs: pytrees of references, to the counts of semaphores.
+        made: the kind of each output that is semaphores, by its position.
+        kept: those that the program closes over.
+        outlives: true for a reference whose changes are seen after the launch.
+    """
+    found: dict[int, Counted] = {}
+    leaves, structure = trees.flatten(outs)
+    written = {id(leaves[n]) for n in made}
+
+    def local(count: Any, space: Any, *, starts: bool = True) -> Any:
+        if id(count) not in found:
+            ends = id(count) in written or outlives(count)
+            found[id(count)] = counted(count, space, starts=starts, ends=ends)
+        return found[id(count)].semaphore
+
+    args = trees.replaced(args, Semaphores, lambda value: local(value.counts, value.space))
+    for position, space in made.items():
+        leaves[position] = local(leaves[position], space, starts=False)
+    for each in kept:
+        each.memory = local(each.counts, each.space)
+    try:
+        with counting(list(found.values())):
+            yield args, trees.unflatten(structure, leaves)
+    finally:
+        for each in kept:
+            each.memory = None

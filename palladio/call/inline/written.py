@@ -14,7 +14,7 @@ from typing import Any
 
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError
-from palladio.call.inline.semaphores import with_semaphores
+from palladio.call.inline.semaphores import local_semaphores, with_semaphores, with_values
 from palladio.ops.grid import Blocked, Element, Squeezed
 from palladio.ops.threads.launch import MeshAxis
 from palladio.pipeline.block_maps import specs_for
@@ -121,9 +121,11 @@ def inlined_launch(call: Any, args: Sequence[Any]) -> Any:
     reached = Cores((*around.axes, *map(MeshAxis, names, ones, kinds)), around.barrier) if around is not None else None
     with grid_axes(axes), among_cores(reached):
         out_tree = trees.flatten(call.outputs.tree if call.outputs.types else ())[1]
-        call.bodies[0](*trees.unflatten(form, inputs), *trees.unflatten(out_tree, outputs), *buffers, **keywords)
+        given, made = trees.unflatten(form, inputs), trees.unflatten(out_tree, outputs)
+        with local_semaphores(given, made, call.outputs.semaphores) as (given, made):
+            call.bodies[0](*given, *made, *buffers, **keywords)
     results = [freeze(ref) for ref in outputs]
-    return trees.unflatten(call.outputs.structure, results) if outputs else None
+    return with_values(call.outputs, trees.unflatten(call.outputs.structure, results)) if outputs else None
 
 
 def _scratch(described: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:

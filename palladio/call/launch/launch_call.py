@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ from palladio.base.errors import (
     PalladioValueError,
     at_call,
 )
+from palladio.call.inline.semaphores import local_semaphores, with_counts, with_values
 from palladio.call.inline.written import inlined_launch, is_inlining
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
@@ -32,7 +34,7 @@ from palladio.ir.core import Program, Var
 from palladio.ir.evaluate import Runner
 from palladio.ops.threads.launch import INDEX, Launch, launch
 from palladio.pipeline.block_maps import check_parameters
-from palladio.trace.array_refs import ArrayRef
+from palladio.trace.array_refs import ArrayRef, KeptSemaphores, Semaphores, SemaphoresNeeded
 from palladio.trace.debug import chosen_checks
 from palladio.trace.dma import Cores, among_cores
 from palladio.trace.functions import call_user, counted, function_location, function_name, positional_names
@@ -109,8 +111,11 @@ class LaunchCall:
             out: arrays for the results, as in a call of `pallas_call`. They are returned.
         """
         if carried_out_in_rounds():
+            with at_call():
+                self._require_own_semaphores()
             return result_of_round(self, args)
         with at_call():
+            args = with_counts(args)
             refuse_numbers(args, "args")
             leaves, structure = trees.flatten(args)
             if current_trace() is not None:
@@ -138,8 +143,19 @@ class LaunchCall:
             results = made.run(given) if made.run else ()
             return self._returned(results, arrays)
 
+    def _require_own_semaphores(self) -> None:
+        if self.outputs.semaphores:
+            raise PalladioNotImplementedError(
+                "where all devices launch together, semaphores end with their launch",
+                argument="out_type",
+                got=f"{len(self.outputs.semaphores)} of them",
+                hint="scratch_types, or pl.run_scoped in the launch",
+            )
+
     def _returned(self, results: Sequence[Any], leaves: Sequence[Any] = ()) -> Any:
-        return returned(results, leaves, self.outputs.structure) if self.outputs.types else None
+        if not self.outputs.types:
+            return None
+        return with_values(self.outputs, returned(results, leaves, self.outputs.structure))
 
     def _form(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
         """The launch as an equation of the program being traced; in the program of a device, inlined."""
@@ -255,6 +271,23 @@ def _checked_size(size: Any) -> Any:
     return np.int32(size)
 
 
+def _require_one_core(meshes: Sequence[Any], got: Any) -> None:
+    """Refuse a launch on several cores, or on a GPU, which cannot have semaphores that outlive it.
+
+    Raises:
+        PalladioNotImplementedError: for such a mesh.
+    """
+    for mesh in meshes:
+        if len(meshes) > 1 or mesh.core_type == "gpu" or any(size != 1 for _, size, _ in mesh.axes):
+            raise PalladioNotImplementedError(
+                "semaphores and cores' memory that outlive a launch are those of a mesh of one core",
+                argument="mesh",
+                expected="such as pl.CoreMesh('core', 1)",
+                got=f"{got} on {', '.join(map(repr, meshes))}",
+                hint="allocate semaphores in the launch: scratch_types, or pl.run_scoped",
+            )
+
+
 class _Builder:
     """Builds the parameters of one `launch`."""
 
@@ -273,6 +306,7 @@ class _Builder:
         self.views = views or {}
         self.space: MemorySpace = call.meshes[0].default_memory_space
         self.globals: list[RefType] = []
+        self.kept: list[KeptSemaphores] = []
 
     def build(self) -> Prepared:
         """The launch and its programs."""
@@ -281,15 +315,18 @@ class _Builder:
                 return self.built()
             except GlobalNeeded as needed:
                 self.globals.append(needed.type)
+            except SemaphoresNeeded as needed:
+                self.kept.append(needed.semaphores)
 
     def built(self) -> Prepared:
         """The launch and its programs, with the global semaphores that are known so far."""
         call = self.call
+        self.check_outliving()
         leaves, tree = trees.flatten(call.scratch)
         scratch = tuple(scratch_type(leaf, f"scratch_types[{n}]", call.meshes) for n, leaf in enumerate(leaves))
         check_aliased_types(self.call.aliases, self.types, self.call.outputs.types)
         shapes = tuple(map(mesh_shape, call.meshes))
-        spaces = [space or self.space for space in call.outputs.spaces]
+        spaces = [space or self.space for space in call.outputs.arrays.spaces]
         own = (*scratch, *self.globals)
         made = Launch(
             shapes, call.outputs.types, (), (*own, *self.barriers()), call.aliases, advice=call.advice, gpus=call.gpus
@@ -304,6 +341,15 @@ class _Builder:
         for number, program in enumerate(programs):
             check_owners(made, number, program, [getattr(each.core_type, "name", "gpu") for each in call.meshes])
         return Prepared(made, programs, captured, None)
+
+    def check_outliving(self) -> None:
+        """Refuse semaphores, and memory of other cores, that outlive a launch on several cores."""
+        spaces = [*self.call.outputs.semaphores.values(), *(each.space for each in self.kept)]
+        trees.replaced(self.args, Semaphores, lambda value: spaces.append(value.space))
+        if spaces:
+            _require_one_core(self.call.meshes, spaces[0])
+        for mesh in self.call.outputs.owners:
+            _require_one_core([mesh], "an output")
 
     def barriers(self) -> list[RefType]:
         """For each mesh of cores, the semaphores of `get_barrier_semaphore`."""
@@ -367,8 +413,12 @@ class _Builder:
             more = given[arrays + len(leaves) :]
             shared, barriers = more[: len(self.globals)], more[len(self.globals) :]
             reached = among_cores(self.cores(made, number, barriers))
-            with grid_axes(axes), reached, with_globals(shared if len(call.bodies) == 1 and not barriers else None):
-                expected = counted(len(args) + len(outs) + len(positional), "reference")
+            allowed = with_globals(shared if len(call.bodies) == 1 and not barriers else None)
+            expected = counted(len(args) + len(outs) + len(positional), "reference")
+            outside = local_semaphores(
+                args, outs, call.outputs.semaphores, self.kept, functools.partial(self.outlives, given)
+            )
+            with grid_axes(axes), reached, allowed, outside as (args, outs):
                 result = call_user(body, (*args, *outs, *positional), keywords, f"the {call.what} body", expected)
             if result is not None:
                 raise PalladioTypeError(
@@ -390,12 +440,18 @@ class _Builder:
             location=location,
         )
 
+    def outlives(self, given: Sequence[Any], ref: Any) -> bool:
+        """True if a reference is not to the value of an argument, whose changes nothing sees."""
+        values = (isinstance(type, ArrayType) for type in self.types)
+        return not any(value and ref is each for value, each in zip(values, given, strict=False))
+
     def cores(self, made: Launch, number: int, barriers: Sequence[Any]) -> Cores | None:
         """The cores that a program on a mesh of cores can access; None for one of GPU threads."""
         if not barriers:
             return None
         axes = {axis.name: axis for mesh in made.meshes for axis in mesh.axes}
-        return Cores(tuple(axes.values()), barriers[number])
+        elsewhere = {name for mesh in self.call.outputs.owners for name, _, _ in mesh.axes} - axes.keys()
+        return Cores(tuple(axes.values()), barriers[number], frozenset(elsewhere))
 
     def check_parameters(self, body: Callable[..., Any]) -> None:
         """Check that the body has a parameter for every reference that it gets."""
