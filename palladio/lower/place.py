@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from palladio.ir.core import Eqn, Program
+from palladio.ir.core import Atom, Eqn, Program
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.lower.forms import PLACED
 from palladio.ops.threads.launch import CORES, Launch, MeshAxis, MeshShape, Placement, launch
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types.attributes import Arrivals, Named, Owner, SwizzleTransform
 from palladio.types.device import H100_SXM
+from palladio.types.transforms import Peer
 from palladio.types.types import (
     ACC,
     BARRIER,
@@ -144,6 +145,20 @@ def _arrivals(type: RefType, cluster: Sequence[MeshAxis]) -> int | None:
     if type.space is not BARRIER or any(extents.get(axis, 1) is None for group in groups for axis in group):
         return None
     return arrivals_of(type, extents)  # type: ignore[arg-type]
+
+
+def reached_at_peers(program: Program) -> frozenset[int]:
+    """The positions of the inputs of which a program, or one that it runs, reaches those of other blocks or cores."""
+    found: set[Atom] = set()
+    for eqn in program.eqns:
+        if eqn.op.index_start:
+            stacks = eqn.op.stacks(eqn.params["transforms"])
+            found.update(atom for atom, stack in zip(eqn.inputs, stacks) if stack and isinstance(stack[0], Peer))
+        if eqn.op.own_operands is not None:
+            passed = eqn.inputs[eqn.op.own_operands :]
+            for inner in eqn.subprograms:
+                found.update(passed[n] for n in reached_at_peers(inner) if n < len(passed))
+    return frozenset(n for n, var in enumerate(program.inputs) if var in found)
 
 
 def place_in(program: Program) -> Program:

@@ -551,6 +551,108 @@ def test_a_scope_that_cores_enter_together() -> None:
         np.testing.assert_array_equal(found, x[:, ::-1])
 
 
+def on_two_cores(body: Callable[..., None], x: Any, shape: tuple[int, ...]) -> Any:
+    """The result of a kernel on two cores, which is the same on the evaluator."""
+    mesh = pltpu.TensorCoreMesh(axis_name="core", num_cores=2)
+    out, scratch = pl.ShapeDtypeStruct(shape, INT), [pltpu.SemaphoreType.REGULAR]
+    found = [
+        np.asarray(pl.kernel(body, out, mesh=mesh, scratch_types=scratch, interpret=executor)(x))
+        for executor in ("cpu", "reference")
+    ]
+    np.testing.assert_array_equal(*found)
+    return found[0]
+
+
+def test_memory_of_a_scope_of_a_core_is_reached_from_another() -> None:
+    def body(x: Any, o: Any, _: Any) -> None:
+        me = pl.axis_index("core")
+
+        def run(here: Any, own: Any, sent: Any, come: Any) -> None:
+            own[...] = x[me] + 1
+            pltpu.async_remote_copy(own, here, sent, come, device_id={"core": 1 - me}).wait()
+            o[me] = here[...]
+
+        pl.run_scoped(run, pltpu.VMEM((4,), INT), pltpu.VMEM((4,), INT), *[pltpu.SemaphoreType.DMA] * 2)
+
+    x = np.arange(8, dtype=INT).reshape(2, 4)
+    np.testing.assert_array_equal(on_two_cores(body, x, x.shape), x[::-1] + 1)
+
+
+def test_a_core_that_runs_ahead_copies_to_scopes_that_its_peer_has_not_entered() -> None:
+    """The first core sends in five visits of the scope; the second one enters each when it has received."""
+
+    def body(x: Any, o: Any, _: Any) -> None:
+        me = pl.axis_index("core")
+
+        @pl.loop(0, 5)
+        def _(step: Any) -> None:
+            def run(here: Any, sent: Any, come: Any) -> None:
+                @pl.when(me == 0)
+                def _() -> None:
+                    copy = pltpu.async_remote_copy(x.at[step], here, sent, come, device_id={"core": 1})
+                    copy.start()
+                    copy.wait_send()
+
+                @pl.when(me == 1)
+                def _() -> None:
+                    pltpu.make_async_copy(x.at[step], here, come).wait()
+                    o[step] = here[...]
+
+            pl.run_scoped(run, pltpu.VMEM((4,), INT), *[pltpu.SemaphoreType.DMA] * 2)
+
+    x = np.arange(20, dtype=INT).reshape(5, 4)
+    np.testing.assert_array_equal(on_two_cores(body, x, x.shape), x)
+
+
+def test_a_value_read_before_a_peer_writes_to_the_scope_of_a_core() -> None:
+    def body(x: Any, o: Any, turn: Any) -> None:
+        me = pl.axis_index("core")
+
+        def run(here: Any) -> None:
+            there = pltpu.core_ref(here, {"core": 1 - me})
+            here[...] = x[me]
+            before = here[...] * 10
+            pl.semaphore_signal(turn, 1, device_id={"core": 1 - me})
+            pl.semaphore_wait(turn, 1)
+            there[...] = jnp.full((4,), 7, INT)
+            pl.semaphore_signal(turn, 1, device_id={"core": 1 - me})
+            pl.semaphore_wait(turn, 1)
+            o[me] = before + here[...]
+
+        pl.run_scoped(run, pltpu.VMEM((4,), INT))
+
+    x = np.arange(8, dtype=INT).reshape(2, 4)
+    np.testing.assert_array_equal(on_two_cores(body, x, x.shape), x * 10 + 7)
+
+
+def test_cores_that_enter_a_scope_more_often_than_their_peer() -> None:
+    """The evaluator gives each visit its own memory; the CPU has memory of two visits, and leaves the rest to it."""
+
+    def body(x: Any, o: Any, done: Any) -> None:
+        me = pl.axis_index("core")
+
+        def visit(step: Any) -> None:
+            def run(here: Any) -> None:
+                pltpu.core_ref(here, {"core": 1 - me})[...] = x[step]
+                here[...] = x[step] + 1
+                o[me, step] = here[...]
+
+            pl.run_scoped(run, pltpu.VMEM((4,), INT))
+
+        @pl.when(me == 0)
+        def _() -> None:
+            pl.loop(0, 5)(visit)
+            pl.semaphore_signal(done, 1, device_id={"core": 1})
+
+        @pl.when(me == 1)
+        def _() -> None:
+            pl.semaphore_wait(done, 1)
+            pl.loop(0, 5)(visit)
+
+    x = np.arange(20, dtype=INT).reshape(5, 4)
+    np.testing.assert_array_equal(on_two_cores(body, x, (2, 5, 4)), np.stack([x + 1] * 2))
+
+
 def test_the_own_memory_of_a_block_is_not_reached_from_another() -> None:
     def body(o: Any) -> None:
         def run(tile: Any) -> None:

@@ -103,8 +103,7 @@ def shard_map(
     """A function of whole arrays from a function of the parts that each device has.
 
     All devices run `f` at the same time. Kernels in it know their device by `axis_index(name)` and reach the others by
-    remote copies and semaphores, `device_id=`; arrays of a kernel call are memory of the device. Programs on cores that
-    reach other devices run on the evaluator or the simulator, even if the CPU is requested. Where `f` launches on
+    remote copies and semaphores, `device_id=`; arrays of a kernel call are memory of the device. Where `f` launches on
     GPUs, or on several cores of each device, it is called several times on each device, and each launch is one for all
     of them.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from palladio.cpu.emit.emitter import Emitter, V, i64
@@ -12,11 +12,13 @@ from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, fi
 from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Binding, RefBinding, Rule, Scope
 from palladio.cpu.launches.barriers import add_to, reached, thread_of
-from palladio.cpu.launches.coroutines import WORD, CollectiveScopes, PeerAxis, SharedRef, ThreadFunction
+from palladio.cpu.launches.coroutines import WORD, PeerAxis, SharedRef, ThreadFunction
 from palladio.cpu.rules import control
 from palladio.ir.core import Eqn, Op, Program, walk
-from palladio.lower.place import arrivals_of
+from palladio.lower.place import arrivals_of, reached_at_peers
 from palladio.lower.refused import Refused
+from palladio.ops.control import scope as private_scope
+from palladio.ops.threads.launch import collective_scope
 from palladio.types import dtypes
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer
@@ -85,30 +87,72 @@ def own_site(thread: ThreadFunction, type: RefType) -> SharedRef:
 
 
 def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]) -> Sequence[LazyArray]:
-    places = [own_site(thread_of(scope), type) for type in allocations]
-    return scope.function.run(body, [*operands, *places])
+    """The memory of one thread. What the peers of a core reach of it is in the memory of the core."""
+    thread = thread_of(scope)
+    if thread.rooms is None or id(body) not in thread.rooms.starts:
+        return scope.function.run(body, [*operands, *(own_site(thread, type) for type in allocations)])
+    reached = reached_by_peers(body, allocations)
+    layout = CollectiveScope([allocations[n] for n in reached], range(len(reached)))
+    entry = _Entry(thread, layout, id(body))
+    entry.initialise_early()
+    add_to(thread.e, entry.visits, 1)
+    shared = dict(zip(reached, entry.sites(), strict=True))
+    places = [shared[n] if n in shared else own_site(thread, type) for n, type in enumerate(allocations)]
+    outputs = scope.function.run(body, [*operands, *places])
+    add_to(thread.e, entry.left, 1)
+    return outputs
 
 
+def reached_by_peers(body: Program, allocations: Sequence[RefType]) -> list[int]:
+    """The positions of the allocations of a scope of which the program of a core reaches those of its peers."""
+    first = len(body.inputs) - len(allocations)
+    return sorted(n - first for n in reached_at_peers(body) if n >= first)
+
+
+@dataclass(frozen=True)
 class CollectiveScope:
-    """A scope that the threads of a block share, in the block's memory: some words, then the buffers.
+    """The memory of a scope that several threads use: some words, then the buffers.
 
     The words count the threads that have arrived, the visits of all threads, and the threads that have left; in the
-    first block of a cluster, more words say which visits the barriers are ready for. Blocks of a cluster arrive at each
-    other's barriers, also at those of a block that has not entered yet, or has not left the visit before: they have
-    barriers for `RING` visits.
+    first block of a cluster, more words say which visits the early buffers are ready for.
+
+    Fields:
+        types: of its buffers.
+        early: the positions of those that peers use before their block has entered, or has left the visit before. They
+            have memory for `RING` visits.
     """
+
+    types: Sequence[RefType]
+    early: Sequence[int]
 
     COME, VISITS, LEFT, READY = range(4)
     RING = 2
     WORDS = READY + RING
 
     @staticmethod
-    def starts(allocations: Sequence[RefType], blocks: int) -> list[int]:
+    def of(eqn: Eqn, blocks: int, on_cores: bool) -> CollectiveScope | None:
+        """The memory of a scope; None if it is private to each thread, or for another operation."""
+        if eqn.op is collective_scope:
+            return CollectiveScope.of_threads(eqn.allocations, blocks)
+        reached = reached_by_peers(eqn.body, eqn.allocations) if on_cores and eqn.op is private_scope else []
+        return CollectiveScope([eqn.allocations[n] for n in reached], range(len(reached))) if reached else None
+
+    @staticmethod
+    def of_threads(allocations: Sequence[RefType], blocks: int) -> CollectiveScope:
+        """The memory of a scope that the threads of a block enter together.
+
+        Blocks of a cluster arrive at each other's barriers at any time.
+        """
+        early = [n for n, type in enumerate(allocations) if blocks > 1 and type.space in SYNCHRONISING]
+        return CollectiveScope(allocations, early)
+
+    @property
+    def starts(self) -> list[int]:
         """The offset of each buffer, and the end of the scope."""
         found = [64]
-        for type in allocations:
-            visits = CollectiveScope.RING if blocks > 1 and type.space in SYNCHRONISING else 1
-            found.append(-(-(found[-1] + visits * CollectiveScope.size(type)) // 64) * 64)
+        for number, type in enumerate(self.types):
+            visits = self.RING if number in self.early else 1
+            found.append(-(-(found[-1] + visits * self.size(type)) // 64) * 64)
         return found
 
     @staticmethod
@@ -117,63 +161,78 @@ class CollectiveScope:
         return -(-bytes_of(type) // WORD) * WORD
 
 
+class _Entry:
+    """The code by which a thread enters a scope whose memory others use."""
+
+    def __init__(self, thread: ThreadFunction, layout: CollectiveScope, body: int) -> None:
+        if thread.rooms is None or thread.block is None:
+            raise Refused("a scope that threads share, outside of a block")
+        e = self.e = thread.e
+        self.thread, self.layout, self.rooms = thread, layout, thread.rooms
+        self.start = self.rooms.starts[body]
+        room = e.pointer(thread.block, self.start, 1)
+        self.bases = [e.pointer(room, offset, 1) for offset in layout.starts[:-1]]
+        self.come, self.visits, self.left = (
+            e.pointer(room, number, WORD)
+            for number in (CollectiveScope.COME, CollectiveScope.VISITS, CollectiveScope.LEFT)
+        )
+        self.visit = e.load(I64, self.visits, WORD)
+
+    def initialise_early(self) -> None:
+        """The first block of a cluster to arrive initialises the early buffers of all, once no block uses their memory
+        for an earlier visit.
+        """
+        e, layout, rooms = self.e, self.layout, self.rooms
+        each = [e.pointer(V("%cluster", PTR), self.start + n * rooms.stride, 1) for n in range(rooms.blocks)]
+        earlier = e.binary("sub", self.visit, i64(CollectiveScope.RING - 1))
+        gone = e.binary("mul", earlier, i64(rooms.threads))
+
+        def all_gone() -> V:
+            words = [e.load(I64, e.pointer(room, CollectiveScope.LEFT, WORD), WORD) for room in each]
+            return e.truth([e.compare("icmp sge", word, gone) for word in words])  # type: ignore[return-value]
+
+        self.thread.wait(all_gone)
+        turn = e.binary("urem", self.visit, i64(CollectiveScope.RING))
+        ready = e.pointer(e.pointer(each[0], CollectiveScope.READY, WORD), turn, WORD)
+        starts = layout.starts
+        with e.when(e.compare("icmp sle", e.load(I64, ready, WORD), self.visit)):
+            e.store(e.index(e.add(self.visit, 1)), ready, WORD)
+            for number in layout.early:
+                type = layout.types[number]
+                for room in each:
+                    base = e.pointer(room, starts[number], 1)
+                    initialise_buffer(e, type, e.pointer(base, turn, CollectiveScope.size(type)))
+
+    def sites(self) -> list[SharedRef]:
+        """The buffers of this visit."""
+        e, layout = self.e, self.layout
+        turn = e.binary("urem", self.visit, i64(CollectiveScope.RING))
+        for number in layout.early:
+            self.bases[number] = e.pointer(self.bases[number], turn, CollectiveScope.size(layout.types[number]))
+        pairs = zip(layout.types, self.bases, strict=True)
+        return [site_of(self.thread, type, base, self.thread.around) for type, base in pairs]
+
+
 def _collective_scope(
     scope: Scope, *operands: Binding, body: Program, allocations: tuple[RefType, ...]
 ) -> Sequence[LazyArray]:
     """All threads meet; the last one to arrive initialises the buffers."""
     e, thread = scope.e, thread_of(scope)
-    rooms, block = thread.rooms, thread.block
-    if rooms is None or block is None:
-        raise Refused("a scope that threads share, outside of a block")
-    start = rooms.starts[id(body)]
-    room = e.pointer(block, start, 1)
-    bases = [e.pointer(room, offset, 1) for offset in CollectiveScope.starts(allocations, rooms.blocks)[:-1]]
-    come, visits, left = (
-        e.pointer(room, number, WORD) for number in (CollectiveScope.COME, CollectiveScope.VISITS, CollectiveScope.LEFT)
-    )
-    visit = e.load(I64, visits, WORD)
-    last = e.compare("icmp eq", add_to(e, come, 1), i64(rooms.threads))
-    among = [n for n, type in enumerate(allocations) if rooms.blocks > 1 and type.space in SYNCHRONISING]
+    blocks = thread.rooms.blocks if thread.rooms is not None else 1
+    entry = _Entry(thread, CollectiveScope.of_threads(allocations, blocks), id(body))
+    last = e.compare("icmp eq", add_to(e, entry.come, 1), i64(entry.rooms.threads))
     with e.when(last):
-        e.store(i64(0), come, WORD)
-        for number, (type, base) in enumerate(zip(allocations, bases, strict=True)):
-            if number not in among:
+        e.store(i64(0), entry.come, WORD)
+        for number, (type, base) in enumerate(zip(allocations, entry.bases, strict=True)):
+            if number not in entry.layout.early:
                 initialise_buffer(e, type, base)
-        if among:
-            _initialise_for_cluster(thread, rooms, start, allocations, visit)
-        add_to(e, visits, 1)
-    thread.wait(lambda: e.compare("icmp ne", e.load(I64, visits, WORD), visit))
-    turn = e.binary("urem", visit, i64(CollectiveScope.RING))
-    for number in among:
-        bases[number] = e.pointer(bases[number], turn, CollectiveScope.size(allocations[number]))
-    places = [site_of(thread, type, base, thread.around) for type, base in zip(allocations, bases, strict=True)]
-    outputs = scope.function.run(body, [*operands, *places])
-    add_to(e, left, 1)
+        if entry.layout.early:
+            entry.initialise_early()
+        add_to(e, entry.visits, 1)
+    thread.wait(lambda: e.compare("icmp ne", e.load(I64, entry.visits, WORD), entry.visit))
+    outputs = scope.function.run(body, [*operands, *entry.sites()])
+    add_to(e, entry.left, 1)
     return outputs
-
-
-def _initialise_for_cluster(
-    thread: ThreadFunction, rooms: CollectiveScopes, start: int, allocations: Sequence[RefType], visit: V
-) -> None:
-    """The first block of a cluster to arrive initialises all barriers, once none is used for an earlier visit."""
-    e = thread.e
-    each = [e.pointer(V("%cluster", PTR), start + n * rooms.stride, 1) for n in range(rooms.blocks)]
-    earlier = e.binary("sub", visit, i64(CollectiveScope.RING - 1))
-    gone = e.binary("mul", earlier, i64(rooms.threads))
-
-    def all_gone() -> V:
-        words = [e.load(I64, e.pointer(room, CollectiveScope.LEFT, WORD), WORD) for room in each]
-        return e.truth([e.compare("icmp sge", word, gone) for word in words])  # type: ignore[return-value]
-
-    thread.wait(all_gone)
-    turn = e.binary("urem", visit, i64(CollectiveScope.RING))
-    ready = e.pointer(e.pointer(each[0], CollectiveScope.READY, WORD), turn, WORD)
-    with e.when(e.compare("icmp sle", e.load(I64, ready, WORD), visit)):
-        e.store(e.index(e.add(visit, 1)), ready, WORD)
-        for type, offset in zip(allocations, CollectiveScope.starts(allocations, rooms.blocks), strict=False):
-            if type.space in SYNCHRONISING:
-                for room in each:
-                    initialise_buffer(e, type, e.pointer(e.pointer(room, offset, 1), turn, CollectiveScope.size(type)))
 
 
 def only_observes(program: Program) -> bool:

@@ -98,7 +98,8 @@ class SharedRef(RefBinding):
 
 @dataclass(frozen=True)
 class CollectiveScopes:
-    """The scopes that the threads of a block share, and their offsets in the block's memory, by the id of their body.
+    """The scopes that the threads of a block share, or that other cores reach, and their offsets in the block's memory,
+    by the id of their body.
 
     Fields:
         threads: of a block.

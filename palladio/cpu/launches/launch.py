@@ -44,7 +44,6 @@ from palladio.ops.threads.launch import (
     MeshAxis,
     MeshShape,
     Placement,
-    collective_scope,
 )
 from palladio.types.types import (
     DMA_SEMAPHORE,
@@ -230,10 +229,11 @@ class _ProgramEmitter:
                 size += aligned(max(1, bytes_of(type)))
         starts: dict[int, int] = {}
         for eqn in walk(self.program):
-            if eqn.op is collective_scope and id(eqn.body) not in starts:
+            shared = CollectiveScope.of(eqn, blocks, self.parent.on_cores)
+            if shared is not None and id(eqn.body) not in starts:
                 starts[id(eqn.body)] = size
                 self.rooms.append(size)
-                size += CollectiveScope.starts(eqn.allocations, blocks)[-1]
+                size += shared.starts[-1]
         self.thread.rooms = CollectiveScopes(
             starts, self.mesh.threads, blocks, 1 if self.parent.on_cores else blocks, size
         )

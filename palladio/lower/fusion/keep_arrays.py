@@ -27,7 +27,7 @@ from palladio.lower.fusion.values import (
     results,
     takes_rows,
 )
-from palladio.lower.place import OF_THREADS
+from palladio.lower.place import OF_THREADS, reached_at_peers
 from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.control import cond, loop, repeat, scope
 from palladio.ops.grid import Squeezed, grid_call
@@ -297,6 +297,8 @@ def may_yield(eqn: Eqn) -> bool:
     """True if other threads may run, and change memory, while an equation does."""
     if eqn.op is launch:
         return True
+    if eqn.op is scope and any(n >= len(eqn.inputs) for n in reached_at_peers(eqn.body)):
+        return True  # a core waits for the memory of its peers
     if eqn.op is repeat:  # it may wait for a write of another thread
         return any(isinstance(type, RefType) for type in eqn.input_types)
     return eqn.synchronises and (eqn.op.control or (eqn.op.sync is not None and eqn.op.sync.yields))
@@ -335,7 +337,9 @@ def _repeat(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
 
 
 def _scope(keeping: Keeping, eqn: Eqn, inputs: Sequence[Known]) -> _Run:
-    allocated = [Storage() for _ in eqn.allocations]
+    """Cores also write to the allocations of their peers."""
+    reached = reached_at_peers(eqn.body)
+    allocated = [Storage(len(inputs) + n in reached) for n in range(len(eqn.allocations))]
     body, outputs = keeping.program(eqn.body, [*inputs, *allocated], allocated)
     return _with(eqn, body=body), outputs
 
