@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,12 @@ def _cores() -> int:
 def thread_count() -> int:
     """The number of threads that a compiled kernel runs on."""
     return threads.get() or _cores()
+
+
+def host_devices() -> int:
+    """The devices that `XLA_FLAGS` asks for, as files that import JAX set it before the import; one by default."""
+    found = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    return max(1, int(found[-1])) if found else 1
 
 
 CACHE_BYTES = 256 << 20

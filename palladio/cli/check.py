@@ -23,9 +23,10 @@ from palladio.driver.capture import prepared_programs
 from palladio.driver.checks import check as driver
 from palladio.driver.checks.workers import Workers
 from palladio.driver.repairs.search import SECONDS
-from palladio.ir.core import walk
+from palladio.ir.core import Eqn, walk
 from palladio.machine.check.findings import Finding, checked_codes
 from palladio.machine.run.policies import named
+from palladio.ops.grid import grid_call
 from palladio.ops.threads.launch import launch
 
 STYLES = {
@@ -134,9 +135,14 @@ def run(options: Namespace) -> int:
             repairs=options.repair,
             executor=executor,
         )
-    if not any(eqn.op is launch for program in programs for eqn in walk(program)):
+    if not any(_is_checked(eqn) for program in programs for eqn in walk(program)):
         name = options.target.partition("::")[2]
-        print(f"palladio: {name} ran, but launched no threads; there is nothing to check", file=sys.stderr)
+        print(
+            f"palladio: {name} ran, but its kernels launch no threads and start no copies; there is nothing to check\n"
+            "  hint:     interpret=pltpu.InterpretParams(detect_races=True, num_cores_or_threads=2) checks the "
+            "parallel axes of a grid",
+            file=sys.stderr,
+        )
         return 1
     console = Console(soft_wrap=True, highlight=False)
     for finding in report.ordered:
@@ -146,6 +152,11 @@ def run(options: Namespace) -> int:
         WRITERS[options.picture.suffix](report.picture(), options.picture)
         console.print(f"{options.picture}: the schedule {report.ordered[0].schedule}")
     return 0 if report.ok else 1
+
+
+def _is_checked(eqn: Eqn) -> bool:
+    """True for a kernel call that the simulator runs in steps: a launch, or a grid kernel that waits."""
+    return eqn.op is launch or (eqn.op is grid_call and eqn.kernel.synchronises)
 
 
 def _print(console: Console, finding: Finding, target: str, as_jax: bool) -> None:

@@ -18,6 +18,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioNotImplementedError, PalladioValueError, at_call
+from palladio.base.knobs import host_devices
 from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map
 from palladio.call.jit import jit as staged
 from palladio.call.jit import static_positions, traced_program
@@ -308,7 +309,8 @@ def threefry_partitionable(new_val: bool = True) -> Iterator[None]:
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The simulated devices: one, or `n` after `jax.config.update("jax_num_cpu_devices", n)`.
+    """The simulated devices: one, or `n` after `jax.config.update("jax_num_cpu_devices", n)` or with
+    `XLA_FLAGS=--xla_force_host_platform_device_count=n`.
 
     Inside `pltpu.described_tpu` they are TPUs of that description.
     """
@@ -317,7 +319,7 @@ def devices(backend: str | None = None) -> list[Device]:
     if tpu is not None:
         kind = getattr(tpu.chip_version, "device_kind", f"TPU {tpu.chip_version}")
         known = {"platform": "tpu", "device_kind": kind, "num_cores": tpu.num_cores}
-    return [Device(id=number, **known) for number in range(config.jax_num_cpu_devices or 1)]
+    return [Device(id=number, **known) for number in range(config.jax_num_cpu_devices or host_devices())]
 
 
 local_devices = devices
@@ -513,7 +515,7 @@ class _NoEffect(contextlib.ContextDecorator):
 
 
 named_scope = disable_jit = ensure_compile_time_eval = default_matmul_precision = numpy_dtype_promotion = _NoEffect
-legacy_prng_key = _NoEffect
+legacy_prng_key = default_device = _NoEffect
 
 
 def same(fun: Callable[..., Any] | None = None, **hints: Any) -> Any:

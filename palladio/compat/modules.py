@@ -18,7 +18,7 @@ import numpy as np
 import palladio.numpy as jnp
 from palladio import lax, nn
 from palladio.base.errors import PalladioError, PalladioTypeError
-from palladio.compat import functions, random
+from palladio.compat import functions, older, random
 from palladio.compat.arrays import Array, enable_x64, returning_arrays
 from palladio.compat.missing import Missing
 from palladio.compat.shards import AxisType
@@ -94,9 +94,16 @@ OWN: dict[str, Mapping[str, Any]] = {
         "TracerIntegerConversionError": PalladioTypeError,
     },
     "jax.experimental": {"enable_x64": enable_x64},
+    "jax.experimental.pallas": {
+        "dot": functions.triton_dot,
+        "max_contiguous": lambda value, count: value,
+        "store": older.store,
+        "swap": older.swap,
+    },
     "jax.experimental.pallas.mosaic_gpu": {"kernel": functions.kernel_maker(functions.gpu_kernel)},
     "jax.experimental.pallas.triton": {
         "CompilerParams": functions.triton_params,
+        "TritonCompilerParams": functions.triton_params,
         "debug_barrier": functions.no_effect,
         "approx_tanh": jnp.tanh,
         "dot": functions.triton_dot,
@@ -105,6 +112,11 @@ OWN: dict[str, Mapping[str, Any]] = {
     "jax.experimental.mesh_utils": {"create_device_mesh": functions.create_device_mesh},
     "jax.experimental.shard_map": {"shard_map": functions.sharded},
     "jax.extend.backend": {"get_default_device": functions.get_default_device},
+    "jax.lax": {
+        "pcast": lambda x, axis_name=None, *, to=None: x,
+        "pvary": lambda x, axis_name: x,
+        "with_sharding_constraint": lambda x, shardings: x,
+    },
     "jax.memory": {"Space": functions.Space},
     "jax.numpy": {
         "dtype": np.dtype,
@@ -150,6 +162,12 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "jax.ds": ("palladio", "ds"),
     "jax.empty_ref": ("palladio", "empty_ref"),
     "jax.eval_shape": ("palladio", "eval_shape"),
+    **{
+        f"jax.experimental.pallas.{name}": ("palladio.gpu", name)
+        for name in ("load", *(f"atomic_{kind}" for kind in ("add", "and", "cas", "max", "min", "or", "xchg", "xor")))
+    },
+    "jax.experimental.pallas.mosaic_gpu.GPUCompilerParams": ("palladio.gpu", "CompilerParams"),
+    "jax.experimental.pallas.tpu.TPUCompilerParams": ("palladio.tpu", "CompilerParams"),
     "jax.experimental.pallas.tpu.TPUMemorySpace": ("palladio.tpu", "MemorySpace"),
     "jax.freeze": ("palladio", "freeze"),
     "jax.grad": ("palladio.compat.gradients", "grad"),
@@ -205,8 +223,10 @@ def answer(module: str, name: str) -> Any:
 def _offered(path: str, name: str) -> Any:
     """A public name of a module of Palladio, or None."""
     home = importlib.import_module(path)
-    own = path.startswith("palladio.compat")
-    return getattr(home, name, None) if own or name in home.__all__ else None
+    if not path.startswith("palladio.compat"):
+        return getattr(home, name) if name in home.__all__ else None
+    found = getattr(home, name, None)
+    return None if isinstance(found, ModuleType) else found  # a module that this one imports
 
 
 def _adapted(module: str, name: str, found: Any) -> Any:

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 
 from palladio.call.refused import Refused
 from palladio.compat.missing import instead
-from palladio.compat.modules import PACKAGES, SOURCES
+from palladio.compat.modules import ELSEWHERE, OWN, PACKAGES, SOURCES
 
 HOMES = {jax: ours for jax, ours in SOURCES.items() if not ours.startswith("palladio.compat")} | {"jax": "palladio"}
 """Module of JAX -> the public module of Palladio that takes its place in an import line."""
+
+MOVED = {path: place for path, place in ELSEWHERE.items() if not place[0].startswith("palladio.compat")}
+"""Name of JAX -> the public module of Palladio that has it, and the name there."""
+
+AS_IT_STANDS = (
+    "`palladio run --as-jax FILE.py` runs the file without an edit, with more of JAX: random numbers, trees, gradients"
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class Ported:
         if self.missing:
             lines += ["", "would not work:"]
             lines += [f"{line:{width}} {name}: {reason}" for line, name, reason in self.missing]
+            lines += ["", AS_IT_STANDS]
         return "\n".join(lines)
 
 
@@ -54,7 +62,8 @@ def port(text: str) -> Ported:
     for node in imports:
         known.update(_bound(node))
     uses = sorted({(line, _home(path), root) for line, path, root in _uses(tree, known)})
-    missing = [(line, path, why) for line, path, _ in uses if (why := _refusal(path)) is not None]
+    reached = sorted({(line, path) for line, path, root in uses if path != root or path not in MOVED})
+    missing = [(line, path, why) for line, path in reached if (why := _refusal(path)) is not None]
     modules = {path.rpartition(".")[0] for _, path, root in uses if root == "jax"}
     return Ported(
         tuple((node.lineno, ast.unparse(node), tuple(_replaced(node, modules))) for node in imports), tuple(missing)
@@ -96,7 +105,8 @@ def _home(path: str) -> str:
     """The shortest part of a path that is a name of a module: of `jax.numpy.float32.dtype` all but the last."""
     parts = path.split(".")
     count = 1
-    while count < len(parts) and any(f"{module}.".startswith(".".join(parts[:count]) + ".") for module in SOURCES):
+    modules = (*SOURCES, *OWN, *(path.rpartition(".")[0] for path in MOVED))
+    while count < len(parts) and any(f"{module}.".startswith(".".join(parts[:count]) + ".") for module in modules):
         count += 1
     return ".".join(parts[:count])
 
@@ -108,7 +118,7 @@ def _refusal(path: str) -> str | None:
         return None
     home = importlib.import_module(HOMES[module]) if module in HOMES else None
     if home is None or name not in home.__all__:
-        return instead(path)
+        return ".".join(MOVED[path]) if path in MOVED else instead(path)
     found = getattr(home, name)
     return repr(found).strip("<>").partition(": ")[2] if isinstance(found, Refused) else None
 
@@ -124,6 +134,9 @@ def _replaced(node: ast.Import | ast.ImportFrom, modules: set[str]) -> Iterator[
         path = f"{node.module}.{alias.name}"
         if path in HOMES:
             yield f"import {HOMES[path]} as {alias.asname or alias.name}"
+        elif path in MOVED:
+            home, name = MOVED[path]
+            names.setdefault(home, []).append(ast.unparse(ast.alias(name, alias.asname or alias.name)))
         elif _refusal(path) is None:
             names.setdefault(HOMES[node.module or ""], []).append(ast.unparse(alias))
     for home, each in names.items():

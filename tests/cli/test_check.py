@@ -47,6 +47,19 @@ SOURCE = """
     def plain():
         pl.pallas_call(lambda x, out: None, OUT)(X)
 
+    import palladio.tpu as pltpu
+
+    def copies(x, out, row, full):
+        copy = pltpu.make_async_copy(x, row, full)
+        copy.start()
+        out[...] = row[...]
+        copy.wait()
+
+    def grid():
+        place = pl.BlockSpec(memory_space=pl.ANY)
+        scratch = [pltpu.VMEM((2, 8), np.float32), pltpu.SemaphoreType.DMA]
+        pl.pallas_call(copies, OUT, in_specs=[place], scratch_shapes=scratch)(X)
+
     def broken():
         raise ValueError("broken on purpose")
 """
@@ -192,6 +205,12 @@ def test_lines_are_never_broken_where_no_terminal_is(
     assert out == WRONG.lstrip("\n").format(file=file)
 
 
+def test_a_grid_kernel_that_starts_copies_is_checked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = shown(capsys, "check", f"{file}::grid", "--schedules", 1)
+    assert (status, err) == (1, "")
+    assert out.startswith("copy-not-awaited: row (f32[2,8] in vmem) is read by the load on line 40 while it may")
+
+
 @pytest.mark.parametrize(
     ("target", "status", "message"),
     [
@@ -199,7 +218,7 @@ def test_lines_are_never_broken_where_no_terminal_is(
         ("{file}::gone", 2, "palladio: {file} has no function gone\n  it has: right,"),
         ("{file}::call", 2, "palladio: call is a kernel call, kernel(body), which takes arrays; expected a function"),
         ("{file}::rows", 2, "palladio: rows(awaited) needs the arguments awaited; expected a function"),
-        ("{file}::plain", 1, "palladio: plain ran, but launched no threads; there is nothing to check\n"),
+        ("{file}::plain", 1, "palladio: plain ran, but its kernels launch no threads and start no copies;"),
         ("{file}::broken", 1, "Traceback (most recent call last):\n"),
     ],
 )

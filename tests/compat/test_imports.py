@@ -269,3 +269,53 @@ def test_parts_of_jax_that_tests_of_kernels_import() -> None:
         ref[...] = 2 * ref[...]
 
     assert np.array_equal(run_state(double)(np.float32([1, 2])), [2, 4])
+
+
+def test_names_of_earlier_releases_of_pallas_are_answered() -> None:
+    with compat.jax():
+        import jax
+        import jax.numpy as jnp
+        from jax.experimental import pallas as jax_pl
+        from jax.experimental.pallas import tpu as jax_pltpu
+        from jax.experimental.pallas import triton
+
+        def body(x: Any, o: Any, count: Any) -> None:
+            rows = jax_pl.load(x, (jax_pl.ds(0, 16), slice(None)), mask=jnp.arange(16)[:, None] < 3, other=1.0)
+            jax_pl.store(o, (slice(None), jax_pl.ds(0, 16)), jax_pl.dot(rows, rows.T))
+            assert jax_pl.swap(o, (0, 0), jnp.float32(7)).shape == ()
+            jax_pl.atomic_add(count, (0,), 2)
+
+        x = np.random.default_rng(0).standard_normal((16, 16), np.float32)
+        out = (jax.ShapeDtypeStruct((16, 16), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32))
+        params = jax_pltpu.TPUCompilerParams(dimension_semantics=())
+        found, count = jax_pl.pallas_call(body, out, compiler_params=params)(x)
+        assert triton.TritonCompilerParams(num_warps=4, num_stages=2) is not None
+        with jax.default_device(jax.devices()[0]):
+            np.testing.assert_array_equal(jax.lax.with_sharding_constraint(x, None), jax.lax.pvary(x, "x"))
+    rows = np.where(np.arange(16)[:, None] < 3, x, 1)
+    expected = rows @ rows.T
+    expected[0, 0] = 7
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_flags_of_xla_say_how_many_devices_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    with compat.jax():
+        import jax
+
+        before = jax.config.jax_num_cpu_devices
+        jax.config.update("jax_num_cpu_devices", None)
+        monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=4")
+        assert jax.device_count() == 4
+        monkeypatch.delenv("XLA_FLAGS")
+        assert jax.device_count() == 1
+        jax.config.update("jax_num_cpu_devices", before)
+
+
+def test_a_module_that_lacks_a_name_says_which_name_of_jax_it_is() -> None:
+    with compat.jax():
+        import jax
+
+        with pytest.raises(NotImplementedError, match=r"Palladio has no jax\.tree\.leaves_with_path"):
+            jax.tree.leaves_with_path({})
+        with pytest.raises(NotImplementedError, match=r"Palladio has no jax\.functools"):
+            jax.functools()

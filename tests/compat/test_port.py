@@ -62,7 +62,30 @@ def test_names_that_would_not_work_are_listed_with_what_to_use() -> None:
         would not work:
         6 jax.random.key: numpy.random.default_rng(seed), outside of kernels
         7 jax.experimental.pallas.mosaic_gpu.TMEM: needs a Blackwell GPU (sm_100), which no executor of Palladio has
-        7 jax.pmap: kernels run on one machine; palladio.tpu simulates copies between devices""")
+        7 jax.pmap: kernels run on one machine; palladio.tpu simulates copies between devices
+
+        `palladio run --as-jax FILE.py` runs the file without an edit, with more of JAX: random numbers, trees, \
+gradients""")
+
+
+def test_names_that_another_module_of_palladio_has_are_imported_from_there() -> None:
+    found = ported("""
+        import jax
+        from jax.sharding import Mesh, PartitionSpec as P
+
+        specs = P("x"), jax.sharding.PartitionSpec("y")
+    """)
+    assert found.startswith(
+        textwrap.dedent("""\
+        2 - import jax
+          + import palladio as jax
+        3 - from jax.sharding import Mesh, PartitionSpec as P
+          + from palladio import PartitionSpec as P
+
+        would not work:
+        5 jax.sharding.PartitionSpec: palladio.PartitionSpec
+        """)
+    )
 
 
 @pytest.mark.parametrize("name", INSTEAD)
