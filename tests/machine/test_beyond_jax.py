@@ -128,6 +128,24 @@ def test_a_predicated_store(predicate: bool) -> None:
         np.testing.assert_array_equal(call(x), x if predicate else np.zeros_like(x))
 
 
+@pytest.mark.parametrize("executor", ["reference", "simulator", "cpu", "hopper-twin"])
+def test_a_copy_whose_predicate_is_false_arrives_without_bytes(executor: str) -> None:
+    def body(x: Any, out: Any, buffer: Any, full: Any) -> None:
+        buffer[...] = jnp.full((8,), 7.0)
+
+        @pl.loop(0, 4)
+        def _(i: Any) -> None:
+            plgpu.commit_smem()
+            plgpu.copy_gmem_to_smem(x.at[i], buffer, full, predicate=i % 2 == 1)
+            plgpu.barrier_wait(full)
+            out[i] = buffer[...]
+
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    call = plgpu.kernel(body, like(x), scratch_types=[plgpu.SMEM((8,), np.float32), plgpu.Barrier()])
+    with pl.executor(executor):
+        assert np.array_equal(call(x), np.stack([np.full(8, 7), x[1], x[1], x[3]]))
+
+
 def test_a_store_that_reduces() -> None:
     def body(x: Any, out: Any, buffer: Any) -> None:
         out[...] = x[...]

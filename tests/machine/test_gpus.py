@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -161,6 +162,46 @@ def test_every_block_of_every_device_signals(executor: str) -> None:
     kernel: dict[str, Any] = {"grid": 4, "grid_names": "i", "scratch_types": scratch}
     with pl.executor(executor):
         assert np.array_equal(spread(counted, X[:, :4], **kernel), X[:, :4])
+
+
+def passed_on(x_ref: Any, o_ref: Any, ring: Any, *, separate: bool) -> None:
+    """Rows go round three devices. Block 0 of each sends; the others have nothing to send and only signal.
+
+    JAX's collective matmul counts the signals of all rounds by one semaphore: a device gets as many as it waits for
+    when the other blocks of its neighbour are a round ahead of the one that sends.
+    """
+    come = pl.get_global(plgpu.SemaphoreType.REGULAR((2,)))
+    block, me = lax.axis_index("i"), lax.axis_index("x")
+    there = lax.rem(me + 2, 3)
+    for step in range(3):
+        source = x_ref if step == 0 else ring.at[0, pl.ds(step - 1, 1)]
+
+        @pl.when(block == 0)
+        def _(source: Any = source, step: int = step) -> None:
+            o_ref[0, pl.ds(step, 1)] = source[...]
+            if step < 2:
+                plgpu.remote_ref(ring, there)[0, pl.ds(step, 1)] = source[...]
+
+        if step < 2:
+            semaphore = come.at[step if separate else 0]
+            pl.semaphore_signal(semaphore, device_id=there)
+            pl.semaphore_wait(semaphore, 2 if separate else 2 * (step + 1), decrement=False)
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_a_semaphore_does_not_order_what_it_counts_in_several_rounds(separate: bool) -> None:
+    x = np.arange(18, dtype=np.float32).reshape(3, 6)
+
+    def run(part: Any) -> Any:
+        outs = (pl.ShapeDtypeStruct((1, 3, 6), np.float32), pl.ShapeDtypeStruct((1, 2, 6), np.float32))
+        body = functools.partial(passed_on, separate=separate)
+        return plgpu.kernel(body, outs, grid=(2,), grid_names=("i",))(part)[0]
+
+    function = pl.shard_map(run, mesh=pl.make_mesh((3,), ("x",)), in_specs=ROWS, out_specs=ROWS)
+    report = pl.check(function, x, schedules=8, ignore="semaphore-not-drained")
+    assert {finding.code for finding in report.findings} == (
+        set() if separate else {"global-race", "uninitialized-read"}
+    )
 
 
 def test_every_device_has_multiprocessors_of_its_own() -> None:

@@ -34,10 +34,15 @@ def product(
 ) -> Array:
     """`dot_general` of promoted inputs.
 
-    Floats of different dtypes are multiplied as they are, the result has their common dtype.
+    Floats of different dtypes are multiplied as they are, the result has their common dtype. With a preferred one they
+    need not have any, such as bfloat16 and float8.
     """
-    common, weak = result_type(lhs, rhs)
-    wanted = common if preferred_element_type is None else dtypes.canonical(preferred_element_type)
+    preferred = None if preferred_element_type is None else dtypes.canonical(preferred_element_type)
+    if preferred is not None and all(dtypes.is_float(array_type(x).dtype) and not is_weak(x) for x in (lhs, rhs)):
+        common, weak = preferred, False
+    else:
+        common, weak = result_type(lhs, rhs)
+    wanted = common if preferred is None else preferred
     sides = [_multipliable(side, common) for side in (lhs, rhs)]
     found = call(
         ops.dot_general,

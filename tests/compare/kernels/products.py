@@ -148,3 +148,20 @@ def case_products_along_the_last_axes(rng):
         lambda x, y: jnp.vecmat(x[:, :, 0], x),
     ]
     return outputs(functions, x, y, shapes=[(3, 8), (3, 16), (3, 8), (3, 16)])
+
+
+def case_a_preferred_dtype_of_floats_that_promote_to_none(rng):
+    """bfloat16 and the 8-bit floats: multiplied as they are."""
+    x = rng.normal(size=(8, 16)).astype(ml_dtypes.bfloat16)
+    kinds = (ml_dtypes.float8_e4m3b11fnuz, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+    found = []
+
+    def kernel(x_ref, y_ref, dot_ref, sum_ref):
+        dot_ref[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+        sum_ref[...] = jnp.einsum("mk,kn->nm", x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+
+    for kind in kinds:
+        y = rng.normal(size=(16, 4)).astype(kind)
+        shapes = [ShapeDtypeStruct(shape, np.float32) for shape in ((8, 4), (4, 8))]
+        found += pl.pallas_call(kernel, out_shape=shapes, interpret=True)(x, y)
+    return found

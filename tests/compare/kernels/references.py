@@ -83,6 +83,22 @@ def case_reads_at_traced_places(rng):
     return run(kernel, out_shape, np.array([5, 2], np.int32), x)
 
 
+def case_traced_places_counted_from_the_end(rng):
+    x = rng.normal(size=(4, 16)).astype(np.float32)
+
+    def kernel(x_ref, row_ref, o_ref):
+        o_ref[...] = x_ref[...]
+
+        def step(i, last):
+            o_ref[i - 3, 0] = x_ref[i - 3, 1]
+            return last + x_ref[i - 4]
+
+        row_ref[...] = lax.fori_loop(1, 4, step, x_ref[pl.program_id(0) - 1])
+
+    out = [ShapeDtypeStruct((16,), np.float32), ShapeDtypeStruct(x.shape, np.float32)]
+    return run(kernel, out, x, grid=(1,))
+
+
 def case_reads_with_steps_from_traced_places(rng):
     def kernel(at_ref, x_ref, o_ref):
         o_ref[...] = x_ref[pl.ds(at_ref[0], 3, stride=2), pl.ds(1, 4)]
