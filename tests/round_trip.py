@@ -41,15 +41,17 @@ def uncollected() -> Iterator[None]:
 NUMBERS_AND_VARIABLES = re.compile(r"(?<!\w)\d+|(?<!= )\b[a-z]{1,2}\b(?!=)")
 """Most programs of a run differ from an earlier one only in these. A name after `= ` is an operation's, e.g. `eq`."""
 
+SEPARATOR = re.compile(r"\s*[\n,]\s*")
+
 _known: set[str] = set()
-"""Every line of the programs checked in this run, without numbers and variables."""
+"""The parts of the programs checked in this run, without numbers and variables: operations, parameters, types."""
 
 MANY = 100
 """Programs of one test; of more, alike as those of a property are, some between the first and the last are checked."""
 
 
 def check_all(programs: Sequence[Program]) -> None:
-    """Check those of these programs that have a line which no program of this run had before, numbers aside.
+    """Check those of these programs that have a part which no program of this run had before, numbers aside.
 
     Only the outermost are, which hold the others. Reading a text takes six times as long as printing it. The programs
     that a test of the machinery makes ill-formed, or of operations of its own, have no text to read back.
@@ -62,13 +64,16 @@ def _check_outermost(programs: Sequence[Program]) -> None:
     inner = {id(part) for program in programs for eqn in program.eqns for part in _parts(eqn.params)}
     outermost = [program for program in programs if id(program) not in inner]
     for program in outermost[:: -(-len(outermost) // MANY) or 1]:
-        if not _is_proper(program):
+        try:
+            text = print_program(program)
+        except Exception:
+            if _is_proper(program):
+                raise
             continue
-        text = print_program(program)
-        lines = NUMBERS_AND_VARIABLES.sub("0", text).splitlines()
-        if not _known.issuperset(lines):
+        parts = SEPARATOR.split(NUMBERS_AND_VARIABLES.sub("0", text))
+        if not _known.issuperset(parts) and _is_proper(program):
             check_round_trip(program, text)
-            _known.update(lines)
+            _known.update(parts)
 
 
 def _parts(params: dict[str, Any]) -> Iterator[Program]:
