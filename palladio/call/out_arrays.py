@@ -48,11 +48,10 @@ def checked_buffers(
         return _on_card(leaves, names, types, home, inputs, aliases, input_names)
     buffers = [_buffer(leaf, name, type) for leaf, name, type in zip(leaves, names, types, strict=True)]
     for target, (buffer, name) in enumerate(zip(buffers, names, strict=True)):
-        for source, value in enumerate(inputs):
-            if np.may_share_memory(buffer, value) and np.shares_memory(buffer, value):
-                if (source, target) not in aliases:
-                    raise _overlap(name, source, input_names)
-                _require_same(buffer, value, name, source)
+        shared = [n for n, value in enumerate(inputs) if _share_memory(buffer, value)]
+        _refuse_overlaps([n for n in shared if (n, target) not in aliases], name, input_names)
+        for source in shared:
+            _require_same(buffer, inputs[source], name, source)
         for other, earlier in zip(names[:target], buffers):
             if np.may_share_memory(buffer, earlier):  # both are contiguous, so the test is exact
                 raise PalladioValueError("overlaps another output", argument=name, got=f"memory of {other}")
@@ -106,11 +105,9 @@ def _on_card(
             raise PalladioValueError(
                 "not the shape of the output", argument=name, expected=type.shape, got=buffer.shape
             )
-        for source, value in enumerate(inputs):
-            if isinstance(value, CardArray) and buffer.overlaps(value):
-                if (source, target) in aliases and buffer.address == value.address:
-                    continue
-                raise _overlap(name, source, input_names)
+        shared = [n for n, value in enumerate(inputs) if isinstance(value, CardArray) and buffer.overlaps(value)]
+        same = [n for n in shared if (n, target) in aliases and buffer.address == inputs[n].address]
+        _refuse_overlaps([n for n in shared if n not in same], name, input_names)
         for other, earlier in zip(names, buffers):
             if buffer.overlaps(earlier):
                 raise PalladioValueError("overlaps another output", argument=name, got=f"memory of {other}")
@@ -118,14 +115,20 @@ def _on_card(
     return buffers
 
 
-def _overlap(name: str, source: int, input_names: Sequence[str]) -> PalladioValueError:
-    """The error for an array that overlaps an input which its output does not alias."""
-    return PalladioValueError(
-        "overlaps an input",
-        argument=name,
-        got=f"memory of {input_names[source] if input_names else f'input {source}'}",
-        hint="give an array of its own" + ("" if input_names else ", or alias the two with input_output_aliases"),
-    )
+def _share_memory(buffer: Any, value: Any) -> bool:
+    return np.may_share_memory(buffer, value) and np.shares_memory(buffer, value)
+
+
+def _refuse_overlaps(sources: Sequence[int], name: str, input_names: Sequence[str]) -> None:
+    """Refuse an array that overlaps inputs which its output does not alias."""
+    if sources:
+        overlapped = [input_names[n] if input_names else f"input {n}" for n in sources]
+        raise PalladioValueError(
+            "overlaps an input" if len(sources) == 1 else "overlaps inputs",
+            argument=name,
+            got=f"memory of {' and '.join(overlapped)}",
+            hint="give an array of its own" + ("" if input_names else ", or alias the two with input_output_aliases"),
+        )
 
 
 def _require_same(buffer: np.ndarray[Any, Any], value: np.ndarray[Any, Any], name: str, source: int) -> None:

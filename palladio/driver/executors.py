@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from palladio.array.foreign import all_to_numpy
 from palladio.array.on_card import all_on_card, card_of
 from palladio.base import knobs
+from palladio.base.calls import did_you_mean
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.base.signals import uninterrupted
 from palladio.driver.blas_threads import multiplies_tiles_only, one_thread
@@ -201,7 +202,11 @@ def find(name: str, argument: str) -> Executor:
     """
     if not isinstance(name, str) or name not in EXECUTORS:
         raise PalladioValueError(
-            "no executor has this name", argument=argument, expected=", ".join(EXECUTORS), got=repr(name)
+            "no executor has this name",
+            argument=argument,
+            expected=", ".join(EXECUTORS),
+            got=repr(name),
+            hint=did_you_mean(name, EXECUTORS) if isinstance(name, str) else None,
         )
     return EXECUTORS[name]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -104,9 +105,9 @@ def matmul(
         return stored(zeros((m, n), dtype, x, y), out)
     viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
     if usable and viewed and (is_group(m, rows, tile) if tiling is None else _is_tiled_group(m, k, n, tile)):
-        _KEPT.keep(key, _as_group(preferred_element_type, tiling, transpose, interpret), interpret)
-        options = {"transpose_rhs": transpose, "interpret": interpret, "out": out}
-        return gmm(x, matrix[None], [m], preferred_element_type, tiling, **options)
+        kept = _as_group(preferred_element_type, tiling, transpose, interpret)
+        _KEPT.keep(key, kept, interpret)
+        return kept(x, matrix, out, m)
     if usable and tiling is None:
         parts, whole = in_parts(m, (x, y), n, dtype, out)
         for part, _ in parts:
@@ -154,9 +155,19 @@ def _as_group(dtype: Any, tiling: Any, transpose: bool, interpret: Any) -> Calla
     """
 
     def product(x: Any, y: Any, out: Any, rows: int) -> Any:
-        return gmm(x, y[None], [rows], dtype, tiling, transpose_rhs=transpose, interpret=interpret, out=out)
+        try:
+            return gmm(x, y[None], [rows], dtype, tiling, transpose_rhs=transpose, interpret=interpret, out=out)
+        except pl.PalladioError as error:
+            _name_operands(error)
+            raise
 
     return product
+
+
+def _name_operands(error: pl.PalladioError) -> None:
+    """Name the operands of `matmul` in an error of `gmm` about memory that `out` shares with them."""
+    if error.argument == "out" and isinstance(error.got, str):
+        error.got = re.sub(r"\b[lr]hs\b", lambda found: "x" if found[0] == "lhs" else "y", error.got)
 
 
 @functools.cache

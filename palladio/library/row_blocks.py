@@ -50,8 +50,8 @@ def staged(
     if found is None:
         call = call_of((most, n), min(block_rows or rows_of_block(most, n, dtype.itemsize), most))
 
-        def of_rows(*arrays: Any) -> Any:
-            return call(*arrays)
+        def of_rows(x: Any, *others: Any) -> Any:
+            return call(x, *others)
 
         found = pl.jit(of_rows, interpret=interpret).ahead(described(rows, most), *map(described, others))
         kept.keep(key, found, interpret)

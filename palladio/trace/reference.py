@@ -323,7 +323,30 @@ class OnlyCopied:
         raise NotImplementedError
 
 
-class DynamicPart(OnlyCopied):
+class CopiedPart(OnlyCopied):
+    """A part of a reference, only for copies.
+
+    Fields:
+        reference: the reference that it is a part of.
+    """
+
+    __slots__ = ("reference",)
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of its elements."""
+        return self.reference.dtype
+
+    @property
+    def memory_space(self) -> MemorySpace:
+        """The memory space."""
+        return self.reference.memory_space
+
+
+class DynamicPart(CopiedPart):
     """A part of a reference with dynamic size along some axes: `ref.at[pl.ds(start, size)]`, for copies.
 
     Fields:
@@ -331,10 +354,10 @@ class DynamicPart(OnlyCopied):
         slices: the slices along them, by axis.
     """
 
-    __slots__ = ("reference", "slices")
+    __slots__ = ("slices",)
 
     def __init__(self, reference: Reference, slices: Mapping[int, Slice]) -> None:
-        self.reference = reference
+        super().__init__(reference)
         self.slices = dict(slices)
 
     def __repr__(self) -> str:
@@ -347,16 +370,6 @@ class DynamicPart(OnlyCopied):
             self.slices[axis].size if axis in self.slices else extent
             for axis, extent in enumerate(self.reference.shape)
         )
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of its elements."""
-        return self.reference.dtype
-
-    @property
-    def memory_space(self) -> MemorySpace:
-        """The memory space."""
-        return self.reference.memory_space
 
     def element(self, numbers: Mapping[int, Any]) -> Reference:
         """The part at one position along each axis of dynamic size, which keeps an extent of 1."""
@@ -378,7 +391,7 @@ class DynamicPart(OnlyCopied):
         )
 
 
-class FilteredPart(OnlyCopied):
+class FilteredPart(CopiedPart):
     """The parts of a reference at an index vector without those of an ignored index, for copies.
 
     Fields:
@@ -387,10 +400,11 @@ class FilteredPart(OnlyCopied):
         ignored: the number that is not an index.
     """
 
-    __slots__ = ("ignored", "indices", "reference")
+    __slots__ = ("ignored", "indices")
 
     def __init__(self, reference: Reference, indices: Any, ignored: int) -> None:
-        self.reference, self.indices, self.ignored = reference, indices, ignored
+        super().__init__(reference)
+        self.indices, self.ignored = indices, ignored
 
     def __repr__(self) -> str:
         return f"parts at indices other than {self.ignored} of a {self.reference!r}"
@@ -405,16 +419,6 @@ class FilteredPart(OnlyCopied):
     def shape(self) -> Shape:
         """The shape, with all indices."""
         return self.array.shape
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of its elements."""
-        return self.reference.dtype
-
-    @property
-    def memory_space(self) -> MemorySpace:
-        """The memory space."""
-        return self.reference.memory_space
 
     def in_peer(self, blocks: Mapping[str, Any]) -> FilteredPart:
         """The same parts in another core."""

@@ -75,6 +75,22 @@ def test_a_context_of_an_executor_that_there_is_not() -> None:
             pass
 
 
+def test_a_misspelt_executor() -> None:
+    with shows(
+        ValueError,
+        f"""
+        interpret: no executor has this name
+          expected: {NAMES}
+          got:      'cpuu'
+          hint:     did you mean cpu?
+          test_calls.py:N, in test_a_misspelt_executor
+            pl.pallas_call(copy, OUT, interpret="cpuu")(X)
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        """,
+    ):
+        pl.pallas_call(copy, OUT, interpret="cpuu")(X)
+
+
 def test_an_environment_that_names_no_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALLADIO_EXECUTOR", "abacus")
     with shows(

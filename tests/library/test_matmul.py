@@ -115,6 +115,16 @@ def test_a_result_cannot_be_written_to_an_operand():
         gmm(x.copy(), x[None], [12], out=x)
 
 
+@pytest.mark.parametrize("n", [3, 12, 300])
+def test_every_operand_that_the_result_overlaps_is_named(n):
+    x = normal(0, n, n)
+    for _ in range(2):
+        with pytest.raises(pl.PalladioValueError, match=r"out: overlaps inputs\n  got: +memory of x and y\n"):
+            matmul(x, x, out=x)
+        with pytest.raises(pl.PalladioValueError, match=r"out: overlaps an input\n  got: +memory of y\n"):
+            matmul(x.copy(), x, out=x)
+
+
 def test_matrices_of_column_major_order_that_do_not_multiply_are_described_as_given():
     with pytest.raises(pl.PalladioValueError, match=r"got: +\(96, 128\)"):
         matmul(normal(0, 3, 128), normal(1, 128, 96).T)
