@@ -26,6 +26,7 @@ from palladio.base.errors import (
     ParseError,
     RetracedWarning,
     UnsafeCacheWarning,
+    UnwrittenOutputWarning,
 )
 from palladio.base.locations import caller_location
 from palladio.base.version import VERSION
@@ -131,6 +132,7 @@ __all__ = [
     "Slice",
     "Squeezed",
     "UnsafeCacheWarning",
+    "UnwrittenOutputWarning",
     "Report",
     "align_to",
     "axis_index",

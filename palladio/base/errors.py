@@ -10,6 +10,7 @@ executing an equation), and the innermost stamp wins; an error without one finds
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -138,6 +139,22 @@ class CopyWarning(UserWarning):
 
 class RetracedWarning(UserWarning):
     """A kernel is traced on every call, because of a value that it captures."""
+
+
+class UnwrittenOutputWarning(UserWarning):
+    """A kernel contains no write to one of its outputs, whose values are therefore uninitialised."""
+
+
+_WARNED: dict[Any, Any] = {}
+"""The warnings given so far at users' lines, in the format of the registry of Python's warning filters."""
+
+
+def warn_at(message: str, category: type[Warning], location: Location | None) -> None:
+    """Warn as if at the user's line, once, wherever the kernel is called from."""
+    if location is None:
+        warnings.warn(message, category, stacklevel=3)
+    else:
+        warnings.warn_explicit(message, category, location.file, location.line, registry=_WARNED)
 
 
 class InternalError(RuntimeError):

@@ -7,12 +7,30 @@ from copy import copy
 from typing import Any
 
 from palladio.base import trees
-from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
+from palladio.base.errors import (
+    PalladioError,
+    PalladioTypeError,
+    PalladioValueError,
+    UnwrittenOutputWarning,
+    warn_at,
+)
+from palladio.ir.core import Program, Var
 from palladio.pipeline.block_maps import specs_for
 from palladio.pipeline.specs import BlockSpec, no_block_spec
 from palladio.types import dtypes
+from palladio.types.effects import EffectKind
 from palladio.types.scratch import SemaphoreKind
-from palladio.types.types import COUNTING, ArrayType, MemoryRef, MemorySpace, Owned, Type, described_shape
+from palladio.types.types import (
+    COUNTING,
+    SYNCHRONISING,
+    ArrayType,
+    MemoryRef,
+    MemorySpace,
+    Owned,
+    RefType,
+    Type,
+    described_shape,
+)
 
 
 def checked_aliases(aliases: Mapping[int, int], outputs: int) -> tuple[tuple[int, int], ...]:
@@ -120,3 +138,39 @@ def output_type(leaf: Any, name: str) -> ArrayType:
     except PalladioError as error:
         error.argument = name
         raise
+
+
+def warn_of_unwritten(
+    name: str,
+    types: Sequence[ArrayType],
+    aliases: Sequence[tuple[int, int]],
+    programs: Sequence[Program],
+    references: Sequence[Sequence[Var]],
+) -> None:
+    """Warn of each output that no program of a call can write to, at the kernel's line.
+
+    Args:
+        name: of the call.
+        types, aliases: of its outputs.
+        references: those of each program to the outputs.
+    """
+    given = {target for _, target in aliases}
+    for target, type in enumerate(types):
+        variables = [each[target] for each in references]
+        counts = any(isinstance(var.type, RefType) and var.type.space in SYNCHRONISING for var in variables)
+        if target in given or not type.size or counts or any(map(_may_write, programs, variables)):
+            continue
+        hint = variables[0].hint
+        message = (
+            f"the kernel {name} never writes to its output {hint or target}, whose values are uninitialised; "
+            f"{hint or 'output'}[...] = value writes it"
+        )
+        warn_at(message, UnwrittenOutputWarning, programs[0].location)
+
+
+def _may_write(program: Program, output: Var) -> bool:
+    """True if an equation does anything with a reference besides reading it."""
+    for eqn in program.eqns:
+        if output in eqn.inputs and {kind for kind, var in eqn.effects if var is output} != {EffectKind.READ}:
+            return True
+    return False

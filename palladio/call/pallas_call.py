@@ -18,7 +18,7 @@ from palladio.call.cost import CostEstimate
 from palladio.call.inline.on_core import launched_grid, takes_semaphores
 from palladio.call.inline.written import inlined_grid, is_inlining
 from palladio.call.out_arrays import checked_buffers
-from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases
+from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases, warn_of_unwritten
 from palladio.call.staged import loaded, prepared, returned
 from palladio.driver.executors import Executor, choose, request
 from palladio.driver.fingerprint import Hashed, Remembered
@@ -371,6 +371,8 @@ class PallasCall:
             builder = _Builder(self, args, types)
             grid, kernel = builder.build()
             made = Prepared(grid, kernel, None, bool(builder.sizes))
+            outputs = grid.split(kernel.inputs).outputs
+            warn_of_unwritten(self.__name__, grid.output_types, grid.aliases, [kernel], [outputs])
             if traced:
                 return made
             inputs = made.operands([INDEX] * grid.dynamic, types)

@@ -37,8 +37,11 @@ def marks_of(grid: Grid, kernel: Program, block: BlockMap, type: ArrayType) -> I
 
 
 def block_counts(grid: Grid, block: BlockMap, type: ArrayType) -> tuple[int, ...] | None:
-    """The number of blocks of an array along each axis; None if some are partial, or may be shared by two tasks."""
-    if not all(isinstance(dim, (Blocked, Squeezed)) for dim in block.dims):
+    """The number of blocks of an array along each axis; None if some are partial, or may be shared by two tasks.
+
+    None for an array without elements too.
+    """
+    if not type.size or not all(isinstance(dim, (Blocked, Squeezed)) for dim in block.dims):
         return None
     sizes = [size for size, _, _, _ in block.steps]
     if any(extent % size for size, extent in zip(sizes, type.shape, strict=True)):

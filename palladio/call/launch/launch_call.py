@@ -25,7 +25,7 @@ from palladio.call.inline.written import inlined_launch, is_inlining
 from palladio.call.launch.mesh import dynamic_sizes, mesh_shape
 from palladio.call.launch.scratch_owners import check_owners, owners, scratch_type
 from palladio.call.out_arrays import checked_buffers
-from palladio.call.outputs import Outputs, check_aliased_types
+from palladio.call.outputs import Outputs, check_aliased_types, warn_of_unwritten
 from palladio.call.staged import loaded, prepared, returned
 from palladio.driver.executors import Executor, choose, request
 from palladio.driver.fingerprint import Remembered
@@ -174,6 +174,7 @@ class LaunchCall:
         _require_once(values, names)
         types = [leaf.palladio_type if isinstance(leaf, Reference) else convert.array_type(leaf) for leaf in values]
         made = _Builder(self, args, types, nested=True, views=views).build()
+        self._warn_of_unwritten(made)
         of_warps = all(kind == "warp" for mesh in self.meshes for _, _, kind in mesh.axes)
         for leaf in (*values, *made.captured):
             space = leaf.palladio_type.space if isinstance(leaf, Reference) else None
@@ -233,6 +234,7 @@ class LaunchCall:
 
         def build() -> Prepared:
             made = _Builder(self, args, types, nested=False).build()
+            self._warn_of_unwritten(made)
             inputs = [*[INDEX] * made.launch.dynamic, *types, *(ref.palladio_type for ref in made.captured)]
             params = {"launch": made.launch, "programs": made.programs}
             return replace(
@@ -240,6 +242,10 @@ class LaunchCall:
             )
 
         return prepared(key, build, self.bodies[0], keep=not self.debug)
+
+    def _warn_of_unwritten(self, made: Prepared) -> None:
+        outputs = [made.launch.split(n, program.inputs).outputs for n, program in enumerate(made.programs)]
+        warn_of_unwritten(self.__name__, made.launch.output_types, made.launch.aliases, made.programs, outputs)
 
     def program(self, *args: Any) -> Program:
         """The first body's program, traced for arguments of these shapes and dtypes; nothing runs."""
