@@ -14,7 +14,7 @@ import numpy as np
 
 from palladio.base import knobs
 from palladio.cpu.runtime import host
-from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.machine_code import MachineCode
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 
@@ -37,7 +37,7 @@ def peak(dtype: str) -> float:
     pairs = dtype == BFLOAT16 and processor.multiplies_pairs
     lanes = processor.vector_bytes // 4
     sums = processor.vectors - 4  # beside them, two operands and a product
-    code = MachineCode(_text(lanes, sums, pairs, processor.fuses), KERNEL)
+    code = MachineCode(_text(lanes, sums, pairs, processor.fuses))
     operations = 2 * (2 if pairs else 1) * lanes * sums * STEPS * knobs.thread_count()
     return operations / min(_seconds(code, knobs.thread_count()) for _ in range(ROUNDS))
 

@@ -24,6 +24,7 @@ from palladio.base.calls import checked_call, did_you_mean, hide_internal_frames
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.ahead import ONE_RESULT, Ahead
 from palladio.call.staged import CALLS, owned, prepared, returned
+from palladio.driver.capture import is_watched
 from palladio.driver.compile import load
 from palladio.driver.executors import choose, requests, staged_for
 from palladio.driver.fingerprint import Remembered
@@ -130,9 +131,10 @@ class Jitted:
                 which the kernel writes and no others; the arrays of the first sequence have as many. This is not
                 checked: a kernel that accesses other rows reads or overwrites other memory.
             made_of: everything that the function depends on besides its arguments and Palladio: plain values, dtypes,
-                classes, and tuples and dataclasses of them. With it, an executor of a GPU keeps a function that is one
-                kernel on disk, and another process takes it from there without tracing anything. The function's own
-                source is not inspected: include a version of it.
+                classes, and tuples and dataclasses of them. With it, the compiled function is kept on disk (on a GPU
+                if it is one kernel, on the CPU if it consists of kernels whose arrays between them are small), and
+                another process takes it from there without tracing anything. The function's own source is not
+                inspected: include a version of it.
         """
         with at_call():
             names = positional_names(self._function)[: len(args)]
@@ -142,11 +144,11 @@ class Jitted:
             executor = choose(self._interpret, args)
             axes = tuple(growing or (0,) * len(types))
             stored = None
-            if made_of is not None and executor.stored is not None:
+            if made_of is not None and executor.stored is not None and not is_watched():
                 stored = executor.stored((made_of, chosen_checks(), limits_enabled()), types)
                 found = stored.find()
                 if found is not None:
-                    return Ahead(found, (), types, names, found.results, ONE_RESULT, axes)
+                    return Ahead(found, (), types, names, found.results, ONE_RESULT, axes, own_rows)
             staged = CALLS.get(None, lambda: _stage(self._function, self._function, types, weak, executor))
             if stored is not None and staged.structure == ONE_RESULT and not staged.captured:
                 stored.keep(staged.run)

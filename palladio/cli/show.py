@@ -14,7 +14,7 @@ from rich.text import Text
 
 from palladio.call.ahead import forget_calls
 from palladio.cli.target import declare, function
-from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.machine_code import MachineCode
 from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import EMISSION, PIPELINES, passes_to
 from palladio.driver.executors import CPU, HOPPER_TWIN, Executor
@@ -69,7 +69,7 @@ def _llvm(eqn: Eqn) -> str:
 
 
 def _assembly(eqn: Eqn) -> str:
-    return MachineCode(_llvm(eqn), KERNEL).assembly()
+    return MachineCode(_llvm(eqn)).assembly()
 
 
 def _cuda(eqn: Eqn) -> str:

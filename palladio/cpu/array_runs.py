@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from palladio.cpu.engine import GridCall
+from palladio.cpu.lower import lower_grid
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, substituted
 from palladio.lower.fusion import bounded, fused, joined, kept
@@ -43,7 +44,7 @@ def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
             call = scheduled(_together(run, {*_used(later), *program.outputs}))
             call = kept(joined(bounded(fused(call))))
             try:
-                compiled[call] = GridCall(call.grid, call.kernel, call.input_types)
+                compiled[call] = GridCall(call, lower_grid(call.grid, call.kernel, call.input_types))
             except Refused:
                 pass
             else:

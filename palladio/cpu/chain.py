@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import row_major
-from palladio.base.errors import PalladioValueError, attach
+from palladio.base.errors import Location, PalladioValueError, attach
 from palladio.cpu.engine import GridCall, address_of, run
 from palladio.cpu.runtime.memory import LEAST_BYTES, fill, output
 from palladio.ir.core import Atom, Eqn, Literal, Program
@@ -35,7 +35,7 @@ class Step:
     """One call of a chain. Arrays are numbered: the inputs, then the results, then the intermediate arrays.
 
     Fields:
-        eqn: the equation, for errors.
+        name, location: of the kernel and of the equation, for errors.
         tasks: their number, without the axes in `sizes`.
         sizes: the axes of the grid whose size is known only when the call begins, each with the array that holds it.
         arrays: those in its table of addresses, in order; its outputs come last.
@@ -43,7 +43,8 @@ class Step:
     """
 
     call: GridCall
-    eqn: Eqn
+    name: str
+    location: Location | None
     tasks: int
     sizes: tuple[tuple[int, int], ...]
     arrays: tuple[int, ...]
@@ -91,15 +92,19 @@ class Chain:
         self, steps: Sequence[Step], inputs: int, types: Sequence[ArrayType], between: Sequence[Array]
     ) -> None:
         self.steps = steps
-        self.types = types
+        self.results = types
         self.makers = [_maker(type) for type in types]
         self.between = between
         self.given = inputs + len(types)
-        self.results = range(inputs, self.given)
+        self.targets = range(inputs, self.given)
         self.slots = [
             [(slot, number) for slot, number in enumerate(step.arrays) if number < self.given] for step in steps
         ]
+        self.inputs = inputs
         self.idle: list[_Workspace] = []
+
+    def __reduce__(self) -> Any:
+        return Chain, (self.steps, self.inputs, self.results, self.between)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         if out is not None and not all(array.flags.aligned for array in out):
@@ -119,7 +124,7 @@ class Chain:
             positions: of the inputs that have fewer rows.
             written: the results have fewer too, and each of them is written.
         """
-        results = self.results if written else ()
+        results = self.targets if written else ()
         blocks = [
             view.access
             for step in self.steps
@@ -130,7 +135,7 @@ class Chain:
             return None
 
         def run(values: Sequence[Any], rows: int, out: Sequence[Any] | None, weight: int) -> Sequence[Any]:
-            types = [ArrayType((rows, *type.shape[1:]), type.dtype) if written else type for type in self.types]
+            types = [ArrayType((rows, *type.shape[1:]), type.dtype) if written else type for type in self.results]
             aligned = out is not None and all(array.flags.aligned for array in out)
             results = out if out is not None and aligned else [output(type) for type in types]
             self.run(values, results, weight, not written)
@@ -164,9 +169,9 @@ class Chain:
                 table[slot] = addresses[place]
             try:
                 marks = work.marks[number] if marked else EMPTY
-                _run(step, table, work.sizes[number], marks, arrays, weight, () if marked else self.results)
+                _run(step, table, work.sizes[number], marks, arrays, weight, () if marked else self.targets)
             except Exception as error:
-                with attach(step.eqn.location, f"running {step.eqn.kernel.name}"):
+                with attach(step.location, f"running {step.name}"):
                     raise error
         # Not after an exception, when some thread might still be writing to it.
         self.idle.append(work)
@@ -236,6 +241,6 @@ def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
         outputs = tuple(numbers[var] for var in eqn.outputs)
         arrays = (*(numbers[atom] for atom in eqn.inputs[len(dynamic) :]), *outputs)
         tasks = math.prod(call.grid.sizes[axis] or 1 for axis in call.grid.scheduled.tasks)
-        steps.append(Step(call, eqn, tasks, sizes, arrays, outputs))  # type: ignore[arg-type]
+        steps.append(Step(call, eqn.kernel.name, eqn.location, tasks, sizes, arrays, outputs))  # type: ignore[arg-type]
     types = [var.type for var in program.outputs]
     return Chain(steps, len(program.inputs), types, between)  # type: ignore[arg-type]

@@ -7,22 +7,23 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from palladio.array.copies import owned, row_major
 from palladio.base import knobs
-from palladio.cpu.launches.coroutines import Deadlocked, Status
-from palladio.cpu.lower import LoweredGrid, lower_grid
+from palladio.cpu.lowered import LoweredGrid
 from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
-from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.machine_code import MachineCode
 from palladio.cpu.runtime.memory import POOL, fill, of_own_dtype, output
+from palladio.cpu.runtime.status import Deadlocked, Status
 from palladio.cpu.runtime.workers import Work, run_tasks
-from palladio.ir.core import Program
-from palladio.ops.grid import Grid, InitMarks, extents
+from palladio.ir.core import Eqn
+from palladio.ops.grid import InitMarks, extents
 from palladio.types import dtypes
-from palladio.types.types import ArrayType, Type
+from palladio.types.types import ArrayType
 
 Array = np.ndarray[Any, Any]
 
@@ -38,11 +39,16 @@ SMALL_ARENA = 1 << 14
 
 
 class Compiled:
-    """A lowered kernel, ready to be called."""
+    """A lowered kernel, ready to be called. A pickled one refers to its machine code on disk.
 
-    def __init__(self, lowered: LoweredGrid) -> None:
-        self.code = MachineCode(lowered.text, KERNEL)
+    Args:
+        code: its machine code, if there is some.
+    """
+
+    def __init__(self, lowered: LoweredGrid, code: MachineCode | None = None) -> None:
+        self.code = code or MachineCode(lowered.text)
         self.call = self.code.call
+        self.lowered = replace(lowered, text="")
         self.arena = lowered.arena
         self.noted = lowered.noted
         self.words = lowered.words
@@ -66,6 +72,9 @@ class Compiled:
         else:
             POOL.give(arena)
 
+    def __reduce__(self) -> Any:
+        return Compiled, (self.lowered, self.code)
+
     def assembly(self) -> str:
         """The machine code as text."""
         return self.code.assembly()
@@ -82,24 +91,36 @@ class GridCall:
         marked: the bytes of the initialisation marks of all outputs.
     """
 
-    def __init__(self, grid: Grid, kernel: Program, operands: Sequence[Type]) -> None:
-        self.grid = grid
-        self.compiled = Compiled(lower_grid(grid, kernel, operands))
+    def __init__(self, call: Eqn, lowered: LoweredGrid) -> None:
+        self.grid = grid = call.grid
+        self.compiled = Compiled(lowered)
         self.first = grid.dynamic
-        positions = grid.positions.operands
+        positions, kernel = grid.positions.operands, call.kernel
         self.written = {n for n, position in enumerate(positions) if position in kernel.written}
         self.read = {n for n, position in enumerate(positions) if position in kernel.read}
         starts = grid.scheduled.starts
         values = [dtypes.uninitialized(type.dtype) for type in grid.output_types]
         self.unset = [(target, value) for target, value in enumerate(values) if starts[target].kind == "fill"]
         self.marked = sum(marks.size for marks in self.compiled.noted.values())
-        self.table = ctypes.c_void_p * (len(positions) + len(grid.outputs) + 1)
-        types = [*(type for type in operands[grid.dynamic :] if isinstance(type, ArrayType)), *grid.output_types]
-        self.rows = [type.shape[0] if type.shape else 1 for type in types]
-        self.extent = ctypes.c_int64 * (len(grid.sizes) + len(self.rows))
-        self.known = None if grid.dynamic else self.extents(())
+        types = [*(type for type in call.input_types[grid.dynamic :] if isinstance(type, ArrayType))]
+        self.rows = [type.shape[0] if type.shape else 1 for type in (*types, *grid.output_types)]
         # It neither changes nor copies its operands, and never waits.
         self.plain = not self.written and not grid.aliases and not kernel.synchronises
+        self._make_tables()
+
+    def _make_tables(self) -> None:
+        grid = self.grid
+        self.table = ctypes.c_void_p * (len(grid.positions.operands) + len(grid.outputs) + 1)
+        self.extent = ctypes.c_int64 * (len(grid.sizes) + len(self.rows))
+        self.known = None if grid.dynamic else self.extents(())
+
+    def __getstate__(self) -> dict[str, Any]:
+        made_again = "table", "extent", "known"
+        return {name: value for name, value in self.__dict__.items() if name not in made_again}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_tables()
 
     def extents(self, given: Sequence[Any], rows: Sequence[int] | None = None) -> tuple[Any, int]:
         """The sizes of the grid as the kernel gets them, with the rows of the arrays; and the number of tasks.

@@ -7,20 +7,20 @@ with the reason.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from palladio.base.errors import Location, NotCompiledWarning, attach
+from palladio.base.errors import NotCompiledWarning, attach, warn_at
 from palladio.cpu.array_runs import with_runs
 from palladio.cpu.chain import chained
 from palladio.cpu.engine import GridCall
 from palladio.cpu.first_rows import first_rows
-from palladio.cpu.launches.coroutines import Deadlocked
 from palladio.cpu.launches.engine import compile_launch
+from palladio.cpu.lower import lower_grid
+from palladio.cpu.runtime.status import Deadlocked
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.ir.evaluate import Evaluator, Runner
 from palladio.lower.refused import Refused
@@ -114,9 +114,10 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
             if eqn.op is launch:
                 run = compile_launch(eqn.launch, eqn.programs, eqn.input_types)
             else:
-                run = GridCall(eqn.grid, eqn.kernel, eqn.input_types)
+                run = GridCall(eqn, lower_grid(eqn.grid, eqn.kernel, eqn.input_types))
         except Refused as reason:
-            _warn(f"the kernel {kernel_name(eqn)} runs on the evaluator: {reason}", reason.location or eqn.location)
+            message = f"the kernel {kernel_name(eqn)} runs on the evaluator: {reason}"
+            warn_at(message, NotCompiledWarning, reason.location or eqn.location)
         else:
             natives[eqn] = _Native(run, eqn, evaluator)
 
@@ -129,15 +130,3 @@ def _require_compiled_dtypes(call: Eqn) -> None:
                 refusal = Refused(f"no {type.dtype} is compiled for the CPU")
                 refusal.location = eqn.location
                 raise refusal
-
-
-_WARNED: dict[Any, Any] = {}
-"""The warnings given so far, in the format of the registry of Python's warning filters."""
-
-
-def _warn(message: str, location: Location | None) -> None:
-    """Warn as if at the user's line, once, wherever the kernel is called from."""
-    if location is None:
-        warnings.warn(message, NotCompiledWarning, stacklevel=3)
-    else:
-        warnings.warn_explicit(message, NotCompiledWarning, location.file, location.line, registry=_WARNED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch
-from palladio.cpu.lower import LoweredGrid, lower_grid
+from palladio.cpu.lower import lower_grid
+from palladio.cpu.lowered import LoweredGrid
 from palladio.ir.core import Eqn
 from palladio.ops.threads.launch import launch
 

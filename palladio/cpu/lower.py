@@ -13,7 +13,6 @@ import functools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, first_step, window_of
 from palladio.cpu.analysis.work import transcendentals, work_estimate
@@ -23,41 +22,17 @@ from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import SingleThread
+from palladio.cpu.lowered import LoweredGrid
 from palladio.cpu.row_passes import run_row_group
 from palladio.cpu.rule_table import LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime import host
-from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Program, Work, walk
 from palladio.lower.grids.parallelize import has_own_blocks
-from palladio.ops.grid import BlockMap, BlockView, Grid, InitMarks
+from palladio.ops.grid import BlockMap, BlockView, Grid
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
 from palladio.types.views import row_major
-
-
-@dataclass(frozen=True)
-class LoweredGrid:
-    """One compiled kernel.
-
-    Fields:
-        text: a module with one function `kernel`.
-        arena: the bytes of it that a thread needs.
-        words: the number of words at its beginning that must be 0 when a call begins.
-        noted: the initialisation marks of outputs that are uninitialised before the call: bytes in one array after the
-            others, output by output.
-        callbacks: the operations that it calls Python for.
-        caller: the offset in the arena of the address of the callback function; None for a kernel that never calls it.
-        order: the parallel axes of the grid, the fastest-varying first.
-    """
-
-    text: str
-    arena: int
-    words: int
-    noted: dict[int, InitMarks]
-    callbacks: Sequence[Callback]
-    caller: int | None
-    order: tuple[int, ...]
 
 
 def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> LoweredGrid:

@@ -25,6 +25,11 @@ def prepared_programs() -> Iterator[list[Program]]:
         _watching.reset(token)
 
 
+def is_watched() -> bool:
+    """True if prepared programs are collected: then none may come from disk without being prepared."""
+    return _watching.get() is not None
+
+
 def note(program: Program) -> None:
     """Record that a program is being prepared."""
     found = _watching.get()

@@ -150,7 +150,13 @@ def _load_cpu(program: Program) -> Runner:
     return _cpu_loader()(program, _evaluator(program))  # type: ignore[no-any-return]
 
 
-CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu)
+def _stored_for_cpu(parts: Hashable, types: Sequence[ArrayType]) -> Stored:
+    from palladio.cpu.stored import Stored as OnDisk  # without the emission, which a program on disk does not need
+
+    return OnDisk(parts, types)
+
+
+CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu, stored=_stored_for_cpu)
 
 
 def _load_hopper_twin(program: Program) -> Runner:

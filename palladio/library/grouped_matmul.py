@@ -211,8 +211,9 @@ def _gmm_of_grid(
         found = _GMM.find(key, interpret)
         if found is None:
             types = (described(lhs, rows), described(rhs), *(described(array, rows) for array in existing))
-            product = gmm_product(problem(rows), transpose_rhs, require_interpret(interpret))
-            found = product.ahead(sizes, offset, _ZERO, *types)
+            mine = problem(rows)
+            product = gmm_product(mine, transpose_rhs, require_interpret(interpret))
+            found = product.ahead(sizes, offset, _ZERO, *types, made_of=("gmm", mine, transpose_rhs))
             _GMM.keep(key, found, interpret)
         return found
 
@@ -301,7 +302,8 @@ def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Se
     if found is None:
         product = gmm_product(problem, transpose, require_interpret(interpret))
         arrays = described(lhs, rows), described(rhs, groups)
-        found = product.ahead(_filled(sizes, groups), offset, _ZERO, *arrays, own_rows=((3,), (4,)))
+        made_of = "gmm", problem, transpose
+        found = product.ahead(_filled(sizes, groups), offset, _ZERO, *arrays, own_rows=((3,), (4,)), made_of=made_of)
         _GMM.keep(key, found, interpret)
     return _of_groups(found, groups, len(sizes)) if found.is_in_place(has_rows=True) else None
 
@@ -475,7 +477,8 @@ def _staged_tgmm(key: Any, problem: Problem, interpret: Any, operands: Sequence[
         left = pl.ShapeDtypeStruct((problem.k, problem.m), dtype_of(lhs))
         product = tgmm_product(problem, False, require_interpret(interpret))
         arrays = sizes, offset, _ZERO, left, described(rhs, problem.m)
-        kept = _Sum(product.ahead(*arrays, growing=(0, 0, 0, 1, 0)), problem.groups, problem.groups, False)
+        found = product.ahead(*arrays, growing=(0, 0, 0, 1, 0), made_of=("tgmm", problem, False))
+        kept = _Sum(found, problem.groups, problem.groups, False)
     _TGMM.keep((key, in_place), kept, interpret)
     return kept
 
@@ -512,7 +515,7 @@ def _tgmm_in_place(problem: Problem, interpret: Any, operands: Sequence[Any]) ->
         left = pl.ShapeDtypeStruct((rows, problem.k), dtype_of(lhs))
         product = tgmm_product(whole, True, require_interpret(interpret))
         arrays = _filled(sizes, groups), offset, _ZERO, left, described(rhs, rows)
-        found = product.ahead(*arrays, own_rows=((), (3, 4)))
+        found = product.ahead(*arrays, own_rows=((), (3, 4)), made_of=("tgmm", whole, True))
         _TGMM.keep(key, found, interpret)
     return _Sum(found, problem.groups, groups, True) if found.is_in_place(has_rows=True) else None
 

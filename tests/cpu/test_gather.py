@@ -32,7 +32,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         found.append(made.text)
         return made
 
-    monkeypatch.setattr("palladio.cpu.engine.lower_grid", lowered)
+    monkeypatch.setattr("palladio.cpu.executor.lower_grid", lowered)
     yield found
     CALLS.clear()
 

@@ -12,7 +12,7 @@ import pytest
 import palladio as pl
 from palladio.cpu.runtime import elf, machine_code
 from palladio.cpu.runtime.detected import detected
-from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.machine_code import MachineCode
 
 TEXT = """
 define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last) {
@@ -35,22 +35,22 @@ def result(code: MachineCode) -> int:
 
 
 def test_the_second_one_is_not_compiled(folder):
-    first, second = MachineCode(TEXT, KERNEL), MachineCode(TEXT, KERNEL)
+    first, second = MachineCode(TEXT), MachineCode(TEXT)
     assert (first.compiled_here, second.compiled_here) == (True, False)
     assert result(first) == result(second) == 42
 
 
 def test_llvm_loads_what_is_not_loaded_here(folder, monkeypatch):
-    MachineCode(TEXT, KERNEL)
+    MachineCode(TEXT)
     monkeypatch.setattr(elf, "loaded", lambda code: None)
-    again = MachineCode(TEXT, KERNEL)
+    again = MachineCode(TEXT)
     assert not again.compiled_here
     assert result(again) == 42
 
 
 def test_another_text_is_another_entry(folder):
-    MachineCode(TEXT, KERNEL)
-    assert MachineCode(TEXT.replace("add", "mul"), KERNEL).compiled_here
+    MachineCode(TEXT)
+    assert MachineCode(TEXT.replace("add", "mul")).compiled_here
     assert len(list(folder.iterdir())) == 2
 
 
@@ -66,28 +66,28 @@ def test_another_text_is_another_entry(folder):
     ids=["llvmlite", "LLVM", "level", "passes", "length"],
 )
 def test_code_made_in_another_way_is_another_entry(folder, monkeypatch, where, name, value):
-    MachineCode(TEXT, KERNEL)
+    MachineCode(TEXT)
     monkeypatch.setattr(where, name, value)
-    assert MachineCode(TEXT, KERNEL).compiled_here
+    assert MachineCode(TEXT).compiled_here
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 4000], ids=["empty", "cut", "overwritten"])
 def test_a_damaged_entry_is_compiled_again(folder, damage):
-    MachineCode(TEXT, KERNEL)
+    MachineCode(TEXT)
     (entry,) = folder.iterdir()
     entry.write_bytes(damage)
-    again = MachineCode(TEXT, KERNEL)
+    again = MachineCode(TEXT)
     assert again.compiled_here
     assert result(again) == 42
-    assert not MachineCode(TEXT, KERNEL).compiled_here
+    assert not MachineCode(TEXT).compiled_here
 
 
 def test_an_entry_that_cannot_be_read_or_written_is_compiled_each_time(folder):
-    MachineCode(TEXT, KERNEL)
+    MachineCode(TEXT)
     (entry,) = folder.iterdir()
     entry.unlink()
     entry.mkdir()
-    code = MachineCode(TEXT, KERNEL)
+    code = MachineCode(TEXT)
     assert code.compiled_here
     assert result(code) == 42
 
@@ -95,7 +95,7 @@ def test_an_entry_that_cannot_be_read_or_written_is_compiled_each_time(folder):
 def test_threads_at_once_share_the_folder(folder):
     texts = [TEXT.replace("%sum = add", f"%none = add i64 {number}, 0\n  %sum = add") for number in range(4)]
     with ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(lambda text: MachineCode(text, KERNEL), texts * 4))
+        made = list(threads.map(MachineCode, texts * 4))
     assert [result(code) for code in made] == [42] * 16
     assert sum(code.compiled_here for code in made) == len(list(folder.iterdir())) == 4
 
@@ -103,19 +103,19 @@ def test_threads_at_once_share_the_folder(folder):
 def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("PALLADIO_CACHE", str(tmp_path / "file" / "kept"))
-    assert result(MachineCode(TEXT, KERNEL)) == 42
-    assert MachineCode(TEXT, KERNEL).compiled_here
+    assert result(MachineCode(TEXT)) == 42
+    assert MachineCode(TEXT).compiled_here
 
 
 def test_zero_keeps_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PALLADIO_CACHE", "0")
-    MachineCode(TEXT, KERNEL)
-    assert MachineCode(TEXT, KERNEL).compiled_here
+    MachineCode(TEXT)
+    assert MachineCode(TEXT).compiled_here
 
 
 GROWTH = """
 import gc
-from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.machine_code import MachineCode
 
 def kilobytes():
     gc.collect()
@@ -125,7 +125,7 @@ def kilobytes():
 def compile(first, count):
     for number in range(first, first + count):
         text = TEXT.replace("%sum = add", f"%more = add i64 %first, {number}\\n  %sum = add")
-        code = MachineCode(text, KERNEL)
+        code = MachineCode(text)
         assert code.call(None, None, None, 20, 22) == 42
 
 compile(0, 30)

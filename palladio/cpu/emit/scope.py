@@ -24,6 +24,7 @@ from palladio.cpu.emit.lazy_array import (
 )
 from palladio.cpu.emit.llvm_types import I8, I32, I64, PTR, LlvmType, vector
 from palladio.cpu.runtime.callbacks import POLL, Callback
+from palladio.cpu.runtime.status import Status
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var, Work
 from palladio.lower.refused import Refused
 from palladio.types import dtypes
@@ -73,16 +74,6 @@ class RefBinding:
 
 Binding = LazyArray | RefBinding
 Rule = Callable[..., Sequence[LazyArray]]
-
-
-class Status:
-    """The status that a kernel returns."""
-
-    DONE = 0
-    YIELDED = 1
-    DEADLOCKED = 2
-    FAILED = 3
-    CALLBACK_FAILED = 4  # a callback to Python has failed
 
 
 class ThreadState:

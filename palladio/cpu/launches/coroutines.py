@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Arena, StridedArray
 from palladio.cpu.emit.llvm_types import I1, I8, I64, PTR, LlvmType
-from palladio.cpu.emit.scope import Function, RefBinding, Rule, Status
+from palladio.cpu.emit.scope import Function, RefBinding, Rule
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.cpu.runtime.detected import detected
+from palladio.cpu.runtime.status import Status
 from palladio.types.types import RefType
 
 WORD = 8
@@ -47,10 +48,6 @@ THREAD_DONE = 1
 # the thread's index in the cluster. Called without a `frame`, it reports the size of one.
 ARGUMENTS = "ptr %arrays, ptr %sizes, ptr %header, ptr %cluster, ptr %arena, ptr %frame, ptr %status"
 ARGUMENTS += ", i64 %number, i64 %member"
-
-
-class Deadlocked(Exception):
-    """All threads wait for each other, or one has an error that only the machine can explain."""
 
 
 @dataclass(frozen=True)

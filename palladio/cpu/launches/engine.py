@@ -15,12 +15,13 @@ import numpy as np
 
 from palladio.array.copies import row_major
 from palladio.base import knobs
-from palladio.cpu.launches.coroutines import WORD, Deadlocked, Header, Status
+from palladio.cpu.launches.coroutines import WORD, Header
 from palladio.cpu.launches.launch import LoweredLaunch, lower_launch, varies
 from palladio.cpu.launches.scheduler import HEADER
 from palladio.cpu.runtime.callbacks import Responder, Stopped
-from palladio.cpu.runtime.machine_code import KERNEL, MachineCode
+from palladio.cpu.runtime.machine_code import MachineCode
 from palladio.cpu.runtime.memory import fill, output
+from palladio.cpu.runtime.status import Deadlocked, Status
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Program
 from palladio.ops.threads.launch import Launch, MeshAxis
@@ -37,7 +38,7 @@ class CompiledLaunch:
     """A lowered launch, ready to be called."""
 
     def __init__(self, lowered: LoweredLaunch) -> None:
-        self.code = MachineCode(lowered.text, KERNEL)
+        self.code = MachineCode(lowered.text)
         self.call = self.code.call
         self.lowered = lowered
         header = np.zeros(Header.WORDS, np.int64)

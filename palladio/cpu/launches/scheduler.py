@@ -13,7 +13,8 @@ from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import I32, I64, PTR
 from palladio.cpu.launches.control_flow import CollectiveScope, initialise_buffer
-from palladio.cpu.launches.coroutines import ARGUMENTS, THREAD_DONE, WORD, Header, Status
+from palladio.cpu.launches.coroutines import ARGUMENTS, THREAD_DONE, WORD, Header
+from palladio.cpu.runtime.status import Status
 from palladio.types.types import RefType
 
 ROUNDS = 1 << 16 if CLOCK else 64

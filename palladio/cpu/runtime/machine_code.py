@@ -83,30 +83,44 @@ class _Owner:
     __slots__ = ("__del__",)
 
 
-class MachineCode:
-    """The machine code of a module with one function `kernel`. It lives as long as this object."""
+class NotOnDiskError(LookupError):
+    """Machine code that is requested by its key alone is not, or no longer, in the store."""
 
-    def __init__(self, text: str, signature: Callable[[int], Any]) -> None:
+
+class MachineCode:
+    """The machine code of a module with one function `kernel`. It lives as long as this object.
+
+    A pickled one is its key: reading it finds the code on disk, or raises `NotOnDiskError`.
+
+    Args:
+        key: of a module whose code is on disk, in place of its text.
+    """
+
+    def __init__(self, text: str, key: str | None = None) -> None:
         self.text = text
         self.processor = host.current()
+        self.key = key or _key(text, self.processor)
         # llvmlite's lock around each of its functions would stay held after an interrupt at the wrong moment.
-        uninterrupted(functools.partial(self._make_alone, signature))
+        uninterrupted(functools.partial(self._make_alone, self._code if key is None else _missing))
 
-    def _make_alone(self, signature: Callable[[int], Any]) -> None:
+    def __reduce__(self) -> Any:
+        return MachineCode, ("", self.key)
+
+    def _make_alone(self, compile: Callable[[], bytes]) -> None:
         with _lock:
             HOLDING.count += 1
             try:
                 _dead.clear()
-                self._make(signature)
+                self._make(compile)
             finally:
                 HOLDING.count -= 1
 
-    def _make(self, signature: Callable[[int], Any]) -> None:
+    def _make(self, compile: Callable[[], bytes]) -> None:
         """Compile, or load code that another process has compiled. LLVM's intermediate objects are freed at the end."""
-        code, self.compiled_here = object_store.compiled_once(_key(self.text, self.processor), self._code)
+        code, self.compiled_here = object_store.compiled_once(self.key, compile)
         self._memory = elf.loaded(code)
         address = self._loaded_by_llvm(code) if self._memory is None else self._memory.address("kernel")
-        self.call = signature(address)
+        self.call = KERNEL(address)
 
     def _loaded_by_llvm(self, code: bytes) -> int:
         """The address of the kernel in code that LLVM loads."""
@@ -130,6 +144,10 @@ class MachineCode:
     def _assembly_alone(self) -> str:
         with _lock:
             return assembly(self.text, self.processor)
+
+
+def _missing() -> bytes:
+    raise NotOnDiskError
 
 
 def assembly(text: str, processor: Processor) -> str:

@@ -7,20 +7,13 @@ machine code is (`palladio.base.object_store`).
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import sys
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from enum import Enum
+from collections.abc import Hashable, Sequence
 from functools import cache
-from pathlib import Path
 
-import numpy as np
-
-from palladio.base import object_store
-from palladio.base.version import IMPORTED_NS, VERSION
+from palladio.base import object_store, stored_keys
 from palladio.hopper import compile as nvrtc
 from palladio.hopper.compile import Cubin
 from palladio.hopper.launch.calls import KernelCall
@@ -33,12 +26,6 @@ _COMPILERS = "nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.s
 _ELSEWHERE = frozenset(("__pycache__", "cpu", "machine", "interop", "compat", "demo", "cli"))
 """Folders whose modules do not affect a kernel's text."""
 
-_PLAIN = (type(None), bool, int, float, str, bytes)
-
-
-class _Undescribed(Exception):
-    """A value without a text that is the same in every process."""
-
 
 def key(parts: Hashable, types: Sequence[ArrayType]) -> str | None:
     """The key of a kernel with these parts and types of operands; None if it cannot be stored.
@@ -46,14 +33,7 @@ def key(parts: Hashable, types: Sequence[ArrayType]) -> str | None:
     Args:
         parts: everything that the kernel depends on: plain values, dtypes, classes, tuples and dataclasses of them.
     """
-    made_by = None if object_store.current() is None else _made_by()
-    if made_by is None:
-        return None
-    try:
-        described = _described((parts, tuple((type.shape, type.dtype) for type in types)))
-    except _Undescribed:
-        return None
-    return hashlib.sha256("\0".join((made_by, described)).encode()).hexdigest()
+    return stored_keys.key((parts, _compilers()), types, _ELSEWHERE)
 
 
 def find(key: str) -> KernelCall | None:
@@ -73,36 +53,12 @@ def keep(key: str, lowered: Lowered, cubin: Cubin) -> None:
         store.put(key, pickle.dumps((lowered, cubin.log, cubin.code), pickle.HIGHEST_PROTOCOL))
 
 
-def _described(value: object) -> str:
-    """A text of a value that is the same in every process."""
-    if isinstance(value, _PLAIN):
-        return repr(value)
-    if isinstance(value, np.dtype):
-        return f"dtype {value.name}"
-    if isinstance(value, type):
-        return f"class {value.__module__}.{value.__qualname__}"
-    if isinstance(value, Enum):
-        return f"{_described(type(value))} {value.name}"
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_described, value))})"
-    if is_dataclass(value):
-        inner = ", ".join(f"{each.name}={_described(getattr(value, each.name))}" for each in fields(value))
-        return f"{_described(type(value))}({inner})"
-    raise _Undescribed
-
-
 @cache
-def _made_by() -> str | None:
-    """A text of the version, the sources' and the compiler's times and sizes, and the interpreter's version.
-
-    None if a source has changed since this process imported the package.
-    """
-    found = sorted((path, *_facts(path)) for path in _sources(Path(__file__).parents[2]))
-    if max(times[0] for _, *times in found if times) >= IMPORTED_NS:
-        return None
-    compilers = [(name, *_facts(os.path.join(folder, name))) for folder in sys.path for name in _COMPILERS]
-    wheels = [each for each in compilers if len(each) > 1]
-    return repr((VERSION, found, wheels or _installed(), sys.version))
+def _compilers() -> Hashable:
+    """The times and sizes of the compilers in wheels, or the version of one elsewhere."""
+    found = [(name, *stored_keys.facts(os.path.join(folder, name))) for folder in sys.path for name in _COMPILERS]
+    wheels = tuple(each for each in found if len(each) > 1)
+    return wheels or _installed()
 
 
 def _installed() -> tuple[int, int] | None:
@@ -111,22 +67,3 @@ def _installed() -> tuple[int, int] | None:
         return nvrtc.version()
     except nvrtc.MissingCompilerError:
         return None
-
-
-def _sources(folder: Path) -> Iterator[str]:
-    waiting = [str(folder)]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.name.endswith((".py", ".cuh")):
-                    yield entry.path
-                elif entry.name not in _ELSEWHERE and entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-
-
-def _facts(path: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from palladio.base import stored_keys
 from palladio.call import jit
 from palladio.hopper import compile as nvrtc
 from palladio.hopper.launch import stored
@@ -32,7 +33,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def anew() -> None:
     """As in another process: nothing is kept in this one."""
     kept_calls._KEPT.clear()
-    stored._made_by.cache_clear()
+    forget()
+
+
+def forget() -> None:
+    stored._compilers.cache_clear()
+    stored_keys.sources.cache_clear()
 
 
 def product(cuda: Torch, **options: Any) -> np.ndarray:
@@ -64,7 +70,7 @@ def test_it_is_made_again_where_something_else_is_requested(
     product(cuda, **OPTIONS)
     anew()
     if change == "sources":
-        monkeypatch.setattr(stored, "_facts", lambda path: (1, 2))
+        monkeypatch.setattr(stored_keys, "facts", lambda path: (1, 2))
     elif change == "card":
         monkeypatch.setattr("palladio.gpu.multiprocessors", lambda: 100)
     else:
@@ -76,13 +82,13 @@ def test_it_is_made_again_where_something_else_is_requested(
 
 
 def test_sources_that_changed_while_they_run_name_no_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored._made_by.cache_clear()
-    newest = max(path.stat().st_mtime_ns for path in map(Path, stored._sources(Path(stored.__file__).parents[2])))
+    forget()
+    newest = max(path.stat().st_mtime_ns for path in map(Path, stored_keys._files(stored_keys.PACKAGE, frozenset())))
     for imported, named in ((newest + 1, True), (newest, False)):
-        monkeypatch.setattr(stored, "IMPORTED_NS", imported)
-        stored._made_by.cache_clear()
+        monkeypatch.setattr(stored_keys, "IMPORTED_NS", imported)
+        forget()
         assert (stored.key("f", []) is not None) == named
-    stored._made_by.cache_clear()
+    forget()
 
 
 def test_a_compiler_without_a_wheel_is_known_by_its_version(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +96,9 @@ def test_a_compiler_without_a_wheel_is_known_by_its_version(folder: Path, monkey
     keys = set()
     for version in ((12, 8), (13, 0)):
         monkeypatch.setattr(nvrtc, "version", lambda version=version: version)
-        stored._made_by.cache_clear()
+        forget()
         keys.add(stored.key("f", []))
-    stored._made_by.cache_clear()
+    forget()
     assert len(keys) == 2
 
 

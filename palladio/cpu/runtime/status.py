@@ -1,0 +1,15 @@
+"""The status that compiled code returns."""
+
+
+class Status:
+    """The status that a kernel returns."""
+
+    DONE = 0
+    YIELDED = 1
+    DEADLOCKED = 2
+    FAILED = 3
+    CALLBACK_FAILED = 4  # a callback to Python has failed
+
+
+class Deadlocked(Exception):
+    """All threads wait for each other, or one has an error that only the machine can explain."""
