@@ -128,7 +128,7 @@ def library_of(kind: type) -> Library | None:
 
 def is_on_gpu(array: Any) -> bool:
     """True if an array lives in the memory of a GPU, and so is computed there."""
-    return card_of((array,)) is not None
+    return type(array) is not np.ndarray and card_of((array,)) is not None
 
 
 def to_device_of(values: Any, array: Any) -> Any:

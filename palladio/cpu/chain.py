@@ -17,7 +17,7 @@ import numpy as np
 
 from palladio.array.copies import row_major
 from palladio.base.errors import Location, PalladioValueError, attach
-from palladio.cpu.engine import GridCall, address_of, run
+from palladio.cpu.engine import HEADER, SMALL_ARENA, GridCall, OneTask, address_of, pointer_at, run
 from palladio.cpu.runtime.memory import LEAST_BYTES, fill, output
 from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.types.types import ArrayType
@@ -37,7 +37,8 @@ class Step:
     Fields:
         name, location: of the kernel and of the equation, for errors.
         tasks: their number, without the axes in `sizes`.
-        sizes: the axes of the grid whose size is known only when the call begins, each with the array that holds it.
+        sizes: the axes of the grid whose size is known only when the call begins, each with the array that holds it,
+            and whether it is an axis of tasks.
         arrays: those in its table of addresses, in order; its outputs come last.
         outputs: the arrays of its outputs.
     """
@@ -46,17 +47,18 @@ class Step:
     name: str
     location: Location | None
     tasks: int
-    sizes: tuple[tuple[int, int], ...]
+    sizes: tuple[tuple[int, int, bool], ...]
     arrays: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 class _Workspace:
-    """The state of one call at a time: the intermediate arrays, and the marks, table and sizes of each step."""
+    """The state of one call at a time: the intermediate arrays, and the marks, table, sizes and memory of each step."""
 
     def __init__(self, chain: Chain) -> None:
         self.between = [np.array(value) for value in chain.between]
         self.marks = [bytearray(step.call.marked) for step in chain.steps]
+        self.alone: list[OneTask | None] = [None] * len(chain.steps)
         self.tables: list[Any] = []
         self.sizes: list[Any] = []
         for step, marks in zip(chain.steps, self.marks, strict=True):
@@ -162,14 +164,15 @@ class Chain:
             value if type(value) is np.ndarray and value.flags.c_contiguous else row_major(value) for value in values
         ]
         arrays = [*plain, *results, *work.between]
-        addresses = [address_of(array) for array in arrays[: self.given]]
+        # As `address_of`, without the time of its calls.
+        addresses = [pointer_at(id(array) + HEADER).value for array in arrays[: self.given]]
+        written: Sequence[int] = () if marked else self.targets
         for number, step in enumerate(self.steps):
             table = work.tables[number]
             for slot, place in self.slots[number]:
                 table[slot] = addresses[place]
             try:
-                marks = work.marks[number] if marked else EMPTY
-                _run(step, table, work.sizes[number], marks, arrays, weight, () if marked else self.targets)
+                _run(step, number, work, work.marks[number] if marked else EMPTY, arrays, weight, written)
             except Exception as error:
                 with attach(step.location, f"running {step.name}"):
                     raise error
@@ -180,8 +183,8 @@ class Chain:
 
 def _run(
     step: Step,
-    table: Any,
-    sizes: Any,
+    position: int,
+    work: _Workspace,
     marks: bytearray,
     arrays: Sequence[Array],
     weight: int,
@@ -190,26 +193,33 @@ def _run(
     """Run a step.
 
     Args:
+        position: of the step in the chain.
         written: the arrays that the step is known to write whole.
     """
-    call = step.call
+    call, table, sizes = step.call, work.tables[position], work.sizes[position]
     if call.known is not None:
         sizes, tasks = call.known
     else:
         tasks = step.tasks
-        for axis, number in step.sizes:
+        for axis, number, counts in step.sizes:
             size = arrays[number].item()
             if size < 1:
                 raise PalladioValueError("a grid size is at least 1", got=size)
             sizes[axis] = size
-            if axis in call.grid.scheduled.tasks:
+            if counts:
                 tasks *= size
     for target, value in call.unset:
         if step.outputs[target] not in written:
             fill(arrays[step.outputs[target]], value)
     if marks:
         marks[:] = bytes(len(marks))
-    run(call.compiled, table, sizes, tasks, (arrays, marks), weight=weight)
+    if tasks == 1 and call.compiled.arena <= SMALL_ARENA:
+        alone = work.alone[position]
+        if alone is None:
+            alone = work.alone[position] = OneTask(call.compiled)
+        alone(table, sizes)
+    else:
+        run(call.compiled, table, sizes, tasks, (arrays, marks), weight=weight)
     if 0 in marks:
         call.fill_rest(marks, [arrays[number] for number in step.outputs])
 
@@ -237,10 +247,11 @@ def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
     steps = []
     for eqn, call in zip(program.eqns, found, strict=True):
         dynamic = [axis for axis, size in enumerate(call.grid.sizes) if size is None]  # type: ignore[union-attr]
-        sizes = tuple(zip(dynamic, [numbers[atom] for atom in eqn.inputs], strict=False))
+        parallel = call.grid.scheduled.tasks  # type: ignore[union-attr]
+        sizes = tuple((axis, numbers[atom], axis in parallel) for axis, atom in zip(dynamic, eqn.inputs, strict=False))
         outputs = tuple(numbers[var] for var in eqn.outputs)
         arrays = (*(numbers[atom] for atom in eqn.inputs[len(dynamic) :]), *outputs)
-        tasks = math.prod(call.grid.sizes[axis] or 1 for axis in call.grid.scheduled.tasks)
+        tasks = math.prod(call.grid.sizes[axis] or 1 for axis in parallel)
         steps.append(Step(call, eqn.kernel.name, eqn.location, tasks, sizes, arrays, outputs))  # type: ignore[arg-type]
     types = [var.type for var in program.outputs]
     return Chain(steps, len(program.inputs), types, between)  # type: ignore[arg-type]

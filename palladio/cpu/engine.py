@@ -187,10 +187,11 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 
     `array.ctypes.data` gives the same in six times the time, which is most of the cost of calling a small kernel.
     """
-    return _pointer_at(id(array) + _HEADER).value or 0
+    return pointer_at(id(array) + HEADER).value or 0
 
 
-_HEADER, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
+HEADER, pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
+"""The bytes before the fields of a Python object, and the pointer at an address."""
 
 
 def run(
@@ -218,6 +219,31 @@ def run(
         _run_here(compiled, addresses, sizes, tasks, first)
         seconds = time.perf_counter() - started
     compiled.brief = max(compiled.brief, work) if seconds < limit else min(compiled.brief, work - 1)
+
+
+class OneTask:
+    """A kernel with memory and a responder of its own, for calls of one task, by one thread at a time."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.kernel = compiled.call
+        self.memory = POOL.take(compiled.arena)
+        self.place = address_of(self.memory)
+        self.cleared = compiled.words * WORD
+        self.responder: Responder | None = None
+        if compiled.caller is not None:
+            self.responder = Responder.take(compiled.callbacks, ())
+            ctypes.c_int64.from_address(self.place + compiled.caller).value = self.responder.address
+
+    def __call__(self, addresses: Any, sizes: Any) -> None:
+        if self.cleared:
+            self.memory[: self.cleared] = 0
+        if answer := self.kernel(addresses, sizes, self.place, 0, 1):
+            raise (self.responder and self.responder.error) or _stopped(answer)
+
+
+def _stopped(answer: int) -> type[BaseException]:
+    """The exception for the status of a kernel that ended early without one."""
+    return Deadlocked if answer == Status.DEADLOCKED else Stopped
 
 
 def _run_here(compiled: Compiled, addresses: Any, sizes: Any, tasks: int, first: int) -> None:
@@ -266,7 +292,7 @@ def _call_answered(
     try:
         ctypes.c_int64.from_address(arena + (compiled.caller or 0)).value = responder.address
         if answer := compiled.call(addresses, sizes, arena, first, last):
-            raise responder.error or (Deadlocked if answer == Status.DEADLOCKED else Stopped)
+            raise responder.error or _stopped(answer)
     finally:
         responder.give()
 

@@ -123,8 +123,8 @@ def gmm(
         return done
     tiling = one_tiling(tiling, FORWARD)
     rhs, transpose_rhs = _in_memory_order(lhs, rhs, transpose_rhs, interpret)
-    arrays = arrays_of(lhs, rhs, group_sizes) if plain and preferred_element_type is None and _GMM.usable else None
-    if arrays is not None:
+    arrays = arrays_of(lhs, rhs, group_sizes) if plain and preferred_element_type is None else None
+    if arrays is not None and _GMM.usable:
         x, y, sizes = arrays
         into = memory_of(out)
         key = call_key(x, y, sizes, None, tiling, transpose_rhs)
@@ -153,6 +153,8 @@ def gmm(
 
 def _in_memory_order(lhs: Array, rhs: Array, transpose_rhs: bool, interpret: Any) -> tuple[Array, bool]:
     """The matrices as a view in row-major order if there is one, and whether to multiply with their transposes."""
+    if type(rhs) is np.ndarray and rhs.flags.c_contiguous:
+        return rhs, transpose_rhs
     turned = in_memory_order(rhs, interpret) if _GMM.usable else None
     k = tuple(getattr(lhs, "shape", ()))[-1:]
     if turned is None or turned.ndim != 3 or (turned.shape[1 if transpose_rhs else 2],) != k:
