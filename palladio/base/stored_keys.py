@@ -83,6 +83,11 @@ def sources(left_out: frozenset[str]) -> str | None:
     return repr((VERSION, found, sys.version, np.__version__, ml_dtypes.__version__))
 
 
+def are_current(left_out: frozenset[str]) -> bool:
+    """True if the sources are still those that keys are made of: modules may have been imported in between."""
+    return sources.__wrapped__(left_out) == sources(left_out)
+
+
 def _files(folder: Path, left_out: frozenset[str]) -> Iterator[str]:
     waiting = [str(folder)]
     while waiting:

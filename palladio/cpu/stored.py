@@ -49,5 +49,6 @@ class Stored:
         store = object_store.current()
         if store is None or self._key is None or not isinstance(program, Chain):
             return
-        if not any(step.call.compiled.callbacks for step in program.steps):
+        calls_python = any(step.call.compiled.callbacks for step in program.steps)
+        if not calls_python and stored_keys.are_current(_LEFT_OUT):
             store.put(self._key, pickle.dumps(program, pickle.HIGHEST_PROTOCOL))

@@ -119,6 +119,15 @@ def test_a_kernel_with_callbacks_is_not_stored(folder: Path, capsys: pytest.Capt
     assert not any(b"palladio.cpu.chain" in path.read_bytes() for path in folder.iterdir())
 
 
+def test_nothing_is_stored_if_a_source_changes_while_it_is_traced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_of()
+    monkeypatch.setattr(stored_keys, "facts", lambda path: (1, 2))
+    gmm(X, Y, SIZES)
+    assert not any(b"palladio.cpu.chain" in path.read_bytes() for path in folder.iterdir())
+
+
 def test_machine_code_by_its_key_alone_has_to_be_on_disk(folder: Path) -> None:
     with pytest.raises(LookupError):
         MachineCode("", "0" * 64)

@@ -85,7 +85,7 @@ def test_a_misspelt_executor() -> None:
           hint:     did you mean cpu?
           test_calls.py:N, in test_a_misspelt_executor
             pl.pallas_call(copy, OUT, interpret="cpuu")(X)
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         """,
     ):
         pl.pallas_call(copy, OUT, interpret="cpuu")(X)
