@@ -28,6 +28,7 @@ from tests.library.references import normal
 SIZES = np.array([20, 0, 44], np.int32)
 X, Y, Z = normal(0, 64, 96), normal(1, 3, 96, 80), normal(2, 64, 80)
 BF16 = np.dtype(ml_dtypes.bfloat16)
+FIND = Stored.find
 CALLS: dict[str, Callable[[], Any]] = {
     "gmm": lambda: gmm(X, Y, SIZES),
     "gmm-bf16": lambda: gmm(X.astype(BF16), Y.astype(BF16), SIZES),
@@ -40,6 +41,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PALLADIO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Stored, "find", FIND)
     forget_calls()
     return tmp_path / "cache"
 
