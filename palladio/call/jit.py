@@ -24,6 +24,7 @@ from palladio.base.calls import checked_call, did_you_mean, hide_internal_frames
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.ahead import ONE_RESULT, Ahead
 from palladio.call.staged import CALLS, owned, prepared, returned
+from palladio.call.tpu.info import described as described_tpu
 from palladio.driver.capture import is_watched
 from palladio.driver.compile import load
 from palladio.driver.executors import choose, requests, staged_for
@@ -257,7 +258,8 @@ def _call(
     def key() -> Hashable:
         static_parts = (*fixed, *fixed.values(), *fixed_kwargs, *fixed_kwargs.values())
         content = remembered.fingerprint(function, len(fixed), *static_parts)
-        return ("jit", content, structure, types, weak, executor.key, chosen_checks(), limits_enabled())
+        environment = executor.key, chosen_checks(), limits_enabled(), described_tpu()
+        return ("jit", content, structure, types, weak, environment)
 
     def build() -> _Staged:
         def rebuilt(*traced: Any) -> Any:

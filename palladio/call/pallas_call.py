@@ -20,6 +20,8 @@ from palladio.call.inline.written import inlined_grid, is_inlining
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases, warn_of_unwritten
 from palladio.call.staged import loaded, prepared, returned
+from palladio.call.tpu.info import described as described_tpu
+from palladio.call.tpu.info import described_cores
 from palladio.driver.executors import Executor, choose, request
 from palladio.driver.fingerprint import Hashed, Remembered
 from palladio.ir.bind import bind
@@ -223,6 +225,12 @@ class CapturesReference(PalladioTypeError):
     """A kernel closes over references: the call becomes a launch on one core. Never shown to users."""
 
 
+def _cores(parallel: Sequence[bool]) -> int:
+    """The cores of the described TPU that share the parallel axes of a grid; 0 if one executes all steps."""
+    cores, first = described_cores(), sum(parallel)
+    return cores if cores > 1 and first and all(parallel[:first]) else 0
+
+
 class PallasCall:
     """A prepared way to call a kernel; `pallas_call` makes it. Calling it with arrays runs the kernel."""
 
@@ -364,7 +372,8 @@ class PallasCall:
         """The prepared call for arguments of this structure and these shapes and dtypes."""
 
         def key() -> Hashable:
-            return ("grid", self._fingerprint(), structure, shapes, executor.key, chosen_checks(), traced)
+            environment = executor.key, chosen_checks(), described_tpu()
+            return ("grid", self._fingerprint(), structure, shapes, environment, traced)
 
         def build() -> Prepared:
             types = [ArrayType(shape, dtype) for shape, dtype in shapes]
@@ -459,6 +468,7 @@ class _Builder:
             tuple((source + self.sizes * (source >= self.scalars), target) for source, target in call.aliases),
             call.parallel,
             advice=call.advice,
+            cores=_cores(call.parallel),
         )
         kernel = self.kernel(grid, scalars, scratch_tree)
         self.refuse_writes_to_aliased(grid, kernel)

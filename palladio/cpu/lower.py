@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from palladio.cpu.access.block_views import DenseBlock, GatheredBlock, first_element, first_step, window_of
 from palladio.cpu.analysis.work import transcendentals, work_estimate
 from palladio.cpu.emit.emitter import Emitter, Int, V
-from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, number_array
+from palladio.cpu.emit.lazy_array import Allocation, Arena, StridedArray, array_in, number_array, write
 from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Binding, BlockMarks, Function, RefBinding, Scope, ThreadState
 from palladio.cpu.launches.control_flow import own_site
@@ -98,6 +98,7 @@ class _GridFunction:
         self.sizes = [self.size(axis, known) for axis, known in enumerate(self.grid.sizes)]
         with e.loop(V("%first", I64), V("%last", I64)) as task:
             self.scratch = [self.allocated(ref) for ref in self.grid.scratch]
+            self.copy_scalars()
             self.steps(e.index(task))
         e.finish_streams()
         e.line("ret i32 0")
@@ -129,6 +130,18 @@ class _GridFunction:
     def allocated(self, ref: RefType) -> RefBinding:
         """A buffer of scratch."""
         return allocated(self.scope(), ref) if self.alone is None else own_site(self.alone, ref)
+
+    def copy_scalars(self) -> None:
+        """Give a task, which is a core, its own copy of the scalars that the kernel changes."""
+        e = self.e
+        if self.alone is None or not self.schedule.tasks:
+            return
+        for number, position in enumerate(self.grid.positions.operands[: self.grid.scalars]):
+            if position in self.kernel.written:
+                given = self.places[number].buffer
+                own = self.arena.buffer(e, given.shape, given.dtype)
+                write(e, array_in(e, given), own)
+                self.places[number] = RefBinding(Allocation(f"scalar{number}"), own)
 
     def mark_places(self) -> dict[int, V]:
         """The address of the marks of each output, by its number among the blocks."""

@@ -284,6 +284,8 @@ class Grid:
         parallel: for each axis, whether the author declares its steps independent.
         schedule: the schedule, after the pass `schedule`.
         advice: other hints of the caller for a compiler, pairs of a name and a value. Results never depend on it.
+        cores: the cores that share the parallel axes, which are the first ones, if the kernel waits: each has private
+            memory for blocks, scalars and scratch. 0 for one thread that executes all steps in order.
     """
 
     sizes: tuple[int | None, ...]
@@ -296,6 +298,7 @@ class Grid:
     parallel: tuple[bool, ...]
     schedule: Schedule | None = field(default=None, metadata={"printed": "if set"})
     advice: tuple[tuple[str, Any], ...] = field(default=(), metadata={"printed": "if set"})
+    cores: int = field(default=0, metadata={"printed": "if set"})
 
     @property
     def scheduled(self) -> Schedule:

@@ -12,6 +12,7 @@ import pytest
 
 import palladio as pl
 from palladio import compat
+from palladio.tpu import TpuInfo, described_tpu
 
 RNG = np.random.default_rng(5)
 LENGTH, WIDTH, HEADS = 256, 64, 2
@@ -66,11 +67,15 @@ def test_paged_attention_on_two_cores(jax: Any, mode: str) -> None:
     numbers = RNG.permutation(len(lengths) * pages).astype(np.int32).reshape(len(lengths), pages)
     call = functools.partial(paged_attention, pages_per_compute_block=2, megacore_mode=mode)
     with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams(num_cores_or_threads=2, detect_races=True)):
-        found = call(q, k, v, lengths, numbers)
+        found = [call(q, k, v, lengths, numbers)]
+    with described_tpu(TpuInfo(num_cores=2)), warnings.catch_warnings():
+        warnings.simplefilter("error", pl.NotCompiledWarning)
+        found.append(call(q, k, v, lengths, numbers))
     keys, values = (x[:, numbers].reshape(heads, len(lengths), -1, 128).swapaxes(0, 1) for x in (k, v))
     mask = (np.arange(pages * page) < lengths[:, None])[:, None, None]
     expected = attention(q.reshape(len(lengths), heads, 8, 128), keys, values, mask).reshape(q.shape)
-    np.testing.assert_allclose(found, expected, atol=2e-2)  # its keys and values are bfloat16
+    for each in found:
+        np.testing.assert_allclose(each, expected, atol=2e-2)  # its keys and values are bfloat16
 
 
 def test_a_gather_on_a_ring_of_devices(jax: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -249,3 +250,51 @@ def test_steps_that_write_to_an_input_keep_their_order() -> None:
         x[...] = x[...] + 1
 
     assert spread_axes(by_rows(kernel, in_specs=[pl.BlockSpec((2, 8), lambda i: (0, 0))]), X) == (False,)
+
+
+def counting(calls: Any, x: Any, out: Any, row: Any, full: Any) -> None:
+    """Each core counts its own steps in the prefetched scalar and continues with the rows in its scratch."""
+    copy = pltpu.make_async_copy(x.at[pl.program_id(0), pl.program_id(1)], row, full)
+    copy.start()
+    calls[0] = calls[0] + 1
+    copy.wait()
+    out[0, 0] = row[...] * calls[0]
+
+
+def on_cores(semantics: tuple[str, ...] = ("parallel", "arbitrary"), rows: int = 2) -> Callable[..., Any]:
+    spec = pltpu.PrefetchScalarGridSpec(
+        1,
+        grid=(rows, 3),
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+        out_specs=pl.BlockSpec((1, 1, 8), lambda i, j, calls: (i, j, 0)),
+        scratch_shapes=[pltpu.VMEM((8,), np.int32), pltpu.SemaphoreType.DMA],
+    )
+    params = pltpu.CompilerParams(dimension_semantics=semantics)
+    shape = pl.ShapeDtypeStruct((rows, 3, 8), np.int32)
+    return pl.pallas_call(counting, shape, grid_spec=spec, compiler_params=params)
+
+
+@pytest.mark.parametrize("executor", ["cpu", "reference", "simulator"])
+def test_cores_of_the_described_tpu_share_the_parallel_axes_of_a_kernel_that_waits(executor: str) -> None:
+    x = np.ones((2, 3, 8), np.int32)
+    calls = np.zeros(1, np.int32)
+    call = on_cores()
+
+    @pl.jit
+    def staged(calls: Any, x: Any) -> Any:
+        return call(calls, x)
+
+    with pl.executor(executor), warnings.catch_warnings():
+        warnings.simplefilter("error", pl.NotCompiledWarning)
+        for function in (call, staged):
+            assert function(calls, x)[:, :, 0].tolist() == [[1, 2, 3], [4, 5, 6]]
+            with pltpu.described_tpu(pltpu.TpuInfo(num_cores=2)):
+                assert function(calls, x)[:, :, 0].tolist() == [[1, 2, 3], [1, 2, 3]]
+                assert calls[0] == 0
+
+
+def test_axes_after_one_that_is_not_parallel_are_those_of_one_core() -> None:
+    x = np.ones((2, 3, 8), np.int32)
+    with pltpu.described_tpu(pltpu.TpuInfo(num_cores=2)):
+        found = on_cores(("arbitrary", "parallel"))(np.zeros(1, np.int32), x)
+    assert found[:, :, 0].tolist() == [[1, 2, 3], [4, 5, 6]]

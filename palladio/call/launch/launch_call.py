@@ -27,6 +27,7 @@ from palladio.call.launch.scratch_owners import check_owners, owners, scratch_ty
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, warn_of_unwritten
 from palladio.call.staged import loaded, prepared, returned
+from palladio.call.tpu.info import described as described_tpu
 from palladio.driver.executors import Executor, choose, request
 from palladio.driver.fingerprint import Remembered
 from palladio.ir.bind import bind
@@ -230,6 +231,7 @@ class LaunchCall:
                 executor.key,
                 chosen_checks(),
                 limits_enabled(),
+                described_tpu(),
             )
 
         def build() -> Prepared:

@@ -35,7 +35,8 @@ class SparseCoreInfo:
 @checked_call
 @dataclass(frozen=True, kw_only=True)
 class TpuInfo:
-    """A described TPU. The caller chooses every number; results depend on one only if a kernel uses it.
+    """A described TPU. The caller chooses every number; results depend on one only if a kernel uses it, or shares its
+    grid among the cores.
 
     Args:
         chip_version, generation: its name or its `ChipVersion`, and the number in it.
@@ -116,6 +117,9 @@ _described: ContextVar[TpuInfo | None] = ContextVar("palladio_tpu", default=None
 @contextmanager
 def described_tpu(info: TpuInfo) -> Iterator[TpuInfo]:
     """`get_tpu_info()` inside the block gives this description.
+
+    If it has several cores, they share the parallel axes of grid kernels that start copies, as far as these are the
+    first axes: each core has its own blocks, prefetched scalars and scratch.
 
     Raises:
         PalladioTypeError: not a `TpuInfo`.

@@ -32,9 +32,17 @@ Known = dict[Any, Any]
 
 def parallel_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
     """For each axis of a grid, whether its steps may run concurrently."""
-    if kernel.synchronises or any(map(_changes_pieces, walk(kernel))):
-        return (False,) * len(grid.sizes)  # a step may wait for an operation that another one starts
+    if any(map(_changes_pieces, walk(kernel))):
+        return (False,) * len(grid.sizes)
+    if kernel.synchronises:  # a step may wait for an operation that another one starts
+        return axes_of_cores(grid, kernel)
     return independent_axes(grid, kernel)
+
+
+def axes_of_cores(grid: Grid, kernel: Program) -> tuple[bool, ...]:
+    """The axes that cores share: a task is a core with its own scratch, semaphores and scalars."""
+    apart = grid.cores and not _running_axes(grid, kernel).intersection(np.flatnonzero(grid.parallel))
+    return grid.parallel if apart else (False,) * len(grid.sizes)
 
 
 def _changes_pieces(eqn: Eqn) -> bool:
@@ -65,17 +73,22 @@ def independent_axes(grid: Grid, kernel: Program) -> tuple[bool, ...]:
 
 
 def _shared_axes(grid: Grid, kernel: Program) -> set[int]:
-    """The axes along which a block stays that the kernel reads from and writes to, or adds to.
+    """The axes along which steps depend on each other: those of `_running_axes`, and all if a step changes the scalars.
 
     A kernel with atomic operations orders its tasks itself, and one that gets a whole array in main memory may store to
     another part of it in each task.
     """
     if any(eqn.op.atomic for eqn in walk(kernel)):
         return set()
+    if not kernel.written.isdisjoint(grid.positions.operands[: grid.scalars]):
+        return {axis for axis, size in enumerate(grid.sizes) if size != 1}
+    return _running_axes(grid, kernel)
+
+
+def _running_axes(grid: Grid, kernel: Program) -> set[int]:
+    """The axes along which a block stays that the kernel reads from and writes to, or adds to."""
     axes = {axis for axis, size in enumerate(grid.sizes) if size != 1}
     positions = grid.positions
-    if not kernel.written.isdisjoint(positions.operands[: grid.scalars]):
-        return axes
     blocks = zip(positions.arrays[grid.scalars :], (*grid.inputs, *grid.outputs), strict=True)
     used = {effect.position for effect in mask_in(kernel).effects if effect.kind is not EffectKind.WRITE}
     running = [block for n, block in blocks if n in kernel.written and n in used and not block.stays]

@@ -85,7 +85,7 @@ def grid_call(eqn: Eqn) -> Callable[..., Coroutine]:
 
 def run_grid(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequence[Any]:
     """Run a grid kernel that waits, to its end, and return its outputs."""
-    if machine.cores:
+    if machine.cores or eqn.grid.cores:
         return run_on_cores(machine, eqn, operands)
     kernel = eqn.kernel
     results: list[Any] = []

@@ -101,7 +101,8 @@ class _Run:
         grid, kernel = eqn.grid, eqn.kernel
         self.machine, self.eqn, self.grid, self.kernel = machine, eqn, grid, kernel
         self.sizes = extents(grid.sizes, operands[: grid.dynamic])
-        self.shares = Shares(grid, self.sizes, machine.cores, machine.grid_seed)
+        self.cores = machine.cores or grid.cores
+        self.shares = Shares(grid, self.sizes, self.cores, machine.grid_seed)
         self.extra = operands[: grid.dynamic]
         values = [np.asarray(value) for value in operands[grid.dynamic :]]
         self.scalars, arrays = values[: grid.scalars], values[grid.scalars :]
@@ -290,7 +291,7 @@ def run_on_cores(machine: Machine, eqn: Eqn, operands: Sequence[Any]) -> Sequenc
     """Run a grid kernel on the cores of the machine and return its outputs."""
     run, kernel = _Run(machine, eqn, operands), eqn.kernel
     group = Group(None, iter(()), 1)
-    count = machine.cores
+    count = run.cores
     axes, sizes = ((MeshAxis("core", count, "core"),), (count,)) if count > 1 else ((), ())
     cluster = Cluster(group, machine.clusters, (), axes, sizes)
     cluster.cores = True
