@@ -16,7 +16,7 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
 from palladio.call.inline.on_core import launched_grid, takes_semaphores
-from palladio.call.inline.written import inlined_grid, is_inlining
+from palladio.call.inline.written import cores_of_grid, inlined_grid, is_inlining
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases, warn_of_unwritten
 from palladio.call.staged import loaded, prepared, returned
@@ -34,6 +34,7 @@ from palladio.pipeline.specs import LARGEST_GRID_SIZE, BlockSpec, GridSpec, Pars
 from palladio.trace.array_refs import SemaphoresNeeded
 from palladio.trace.debug import chosen_checks
 from palladio.trace.functions import counted, function_location, function_name, positional_names
+from palladio.trace.gpu.rounds import carried_out_in_rounds
 from palladio.trace.grid import GridAxes, grid_axes
 from palladio.trace.trace import Traced, current_trace, stage
 from palladio.trace.values import wrap
@@ -277,6 +278,8 @@ class PallasCall:
         """
         with at_call():
             try:
+                if carried_out_in_rounds() and (cores := cores_of_grid(self)) > 1:
+                    return launched_grid(self, args, out, cores)
                 if self._with_semaphores and not is_inlining():
                     return launched_grid(self, args, out)
                 return self._call(args, out)

@@ -283,6 +283,11 @@ def request(interpret: Any) -> None:
     found.append(wanted)
 
 
+def cores_of_grids(executor: Executor) -> int:
+    """The number of cores that share the parallel axes of grids on an executor."""
+    return executor.load.options.cores if isinstance(executor.load, _Simulated) else 1
+
+
 def choose(interpret: Any = None, arrays: Sequence[Any] = ()) -> Executor:
     """The executor for a call, given its `interpret` argument: True is the evaluator, a string an executor's name.
 

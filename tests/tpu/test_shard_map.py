@@ -224,3 +224,47 @@ def test_a_kernel_under_shard_map_asks_for_race_detection(staged: bool, inside: 
     function = pl.shard_map(send, mesh=RING, in_specs=P("x"), out_specs=P("x"), interpret=None if inside else params)
     with pytest.raises(pl.PalladioError, match=r"race|in-use|in no order"):
         (pl.jit(function) if staged else function)(X)
+
+
+def shared_by_cores(x: Any, cores: int, rows: int) -> Any:
+    """On each of two devices, a grid that cores share. Each sums two rows in its own memory."""
+
+    def kernel(x_ref: Any, o_ref: Any, total: Any) -> None:
+        i, j = pl.program_id(0), pl.program_id(1)
+
+        @pl.when(j == 0)
+        def _() -> None:
+            total[...] = jnp.zeros_like(total)
+
+        total[...] += x_ref[...]
+        o_ref[(2 * i + j) % rows] = total[0] + 10 * lax.axis_index("x")
+
+    def function(part: Any) -> Any:
+        return pl.pallas_call(
+            kernel,
+            pl.ShapeDtypeStruct((rows, 8), np.float32),
+            grid=(2, 2),
+            in_specs=[pl.BlockSpec((1, 8), lambda i, j: (2 * i + j, 0))],
+            out_specs=pl.BlockSpec(memory_space=pltpu.HBM),
+            scratch_shapes=[pltpu.VMEM((1, 8), np.float32)],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+            interpret=pltpu.InterpretParams(num_cores_or_threads=cores, detect_races=True),
+        )(part)
+
+    devices = pl.make_mesh((2,), ("x",))
+    return pl.shard_map(function, mesh=devices, in_specs=P("x"), out_specs=P("x"))(x)
+
+
+PARTS = np.arange(64, dtype=np.float32).reshape(8, 8)
+SUMS = PARTS.reshape(4, 2, 8).cumsum(axis=1).reshape(8, 8) + np.repeat([[0], [10]], 4, axis=0)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])  # of three one has no points
+def test_cores_of_each_device_share_a_grid(cores: int) -> None:
+    assert np.array_equal(shared_by_cores(PARTS, cores, 4), SUMS)
+
+
+def test_cores_of_one_device_race_for_one_row() -> None:
+    assert np.array_equal(shared_by_cores(PARTS, 1, 1), SUMS[[3, 7]])
+    with pytest.raises(pl.PalladioError, match="global-race"):
+        shared_by_cores(PARTS, 2, 1)

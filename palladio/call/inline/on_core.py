@@ -14,9 +14,10 @@ from palladio.call.inline.written import written_grid
 from palladio.call.launch.core_meshes import CoreMesh
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.pipeline.specs import no_block_spec
+from palladio.trace.grid import axis_index
 from palladio.types.types import COUNTING
 
-_CORE = CoreMesh("core", 1)
+_NAME = "core of a grid"
 
 
 def takes_semaphores(call: Any) -> bool:
@@ -26,20 +27,21 @@ def takes_semaphores(call: Any) -> bool:
     return any(space in COUNTING for space in (*spaces, *call.outputs.spaces))
 
 
-def launched_grid(call: Any, args: Sequence[Any], out: Any) -> Any:
-    """The results of a `pallas_call`, launched on one core."""
+def launched_grid(call: Any, args: Sequence[Any], out: Any, cores: int = 1) -> Any:
+    """The results of a `pallas_call`, launched on one core, or on several that share the parallel axes of its grid."""
     ends = call.spec.num_scalar_prefetch, len(args), len(args) + len(call.outputs.tree)
 
     def body(*refs: Any, **keywords: Any) -> None:
         scalars, inputs, outputs = (
             trees.flatten(refs[first:end])[0] for first, end in zip((0, *ends), ends, strict=False)
         )
-        written_grid(call, args, (scalars, inputs, outputs), refs[ends[-1] :], keywords)
+        core = (axis_index(_NAME), cores) if cores > 1 else (0, 1)
+        written_grid(call, args, (scalars, inputs, outputs), refs[ends[-1] :], keywords, core)
 
     body.__name__ = call.__name__
     launch = LaunchCall(
         [body],
-        [_CORE],
+        [CoreMesh(_NAME, cores)],
         call.outputs.arrays,
         call.spec.scratch_shapes,
         call.aliases,

@@ -15,12 +15,13 @@ from typing import Any
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError
 from palladio.call.inline.semaphores import local_semaphores, with_semaphores, with_values
+from palladio.driver.executors import choose, cores_of_grids
 from palladio.ops.grid import Blocked, Element, Squeezed
 from palladio.ops.threads.launch import MeshAxis
 from palladio.pipeline.block_maps import specs_for
 from palladio.pipeline.specs import no_block_spec
 from palladio.trace.array_refs import empty_ref, freeze, new_ref
-from palladio.trace.control import fori_loop
+from palladio.trace.control import fori_loop, when
 from palladio.trace.dma import Cores, among_cores, enclosing_cores
 from palladio.trace.gpu.rounds import LaunchesTogether
 from palladio.trace.grid import GridAxes, enclosing_axes, grid_axes
@@ -46,8 +47,20 @@ def is_inlining() -> bool:
     return _devices.get()
 
 
+def cores_of_grid(call: Any) -> int:
+    """The number of cores that share the parallel axes of the grid of a `pallas_call`."""
+    shared = any(call.parallel) and all(isinstance(size, int) for size in call.grid.sizes)
+    return cores_of_grids(choose(call.interpret)) if shared else 1
+
+
 def inlined_grid(call: Any, args: Sequence[Any]) -> Any:
-    """The results of a `pallas_call` on values of a device, its kernel inlined in loops over the grid."""
+    """The results of a `pallas_call` on values of a device, its kernel inlined in loops over the grid.
+
+    Raises:
+        LaunchesTogether: several cores share the parallel axes of the grid.
+    """
+    if cores_of_grid(call) > 1:
+        raise LaunchesTogether
     count = call.spec.num_scalar_prefetch
     prefetched = [new_ref(value, memory_space=SCALAR) for value in trees.flatten(tuple(args[:count]))[0]]
     inputs = [new_ref(value, memory_space=HBM) for value in trees.flatten(tuple(args[count:]))[0]]
@@ -66,6 +79,7 @@ def written_grid(
     refs: tuple[Sequence[Any], Sequence[Any], Sequence[Any]],
     buffers: Sequence[Any],
     keywords: Mapping[str, Any],
+    core: tuple[Any, int] = (0, 1),
 ) -> None:
     """Inline the kernel of a `pallas_call` in loops over the grid.
 
@@ -73,6 +87,7 @@ def written_grid(
         args: of the call, for their structure.
         refs: references to the prefetched scalars, the inputs and the outputs, each flat.
         buffers, keywords: the scratch.
+        core: the number of the core, and of how many that share the parallel axes.
     """
     spec, count = call.spec, call.spec.num_scalar_prefetch
     prefetched, inputs, outputs = refs
@@ -92,7 +107,10 @@ def written_grid(
             call.kernel(*given, *trees.unflatten(form, blocks), *trees.unflatten(out_tree, made), *buffers, **keywords)
 
     with leaving():
-        _for_each(call.grid.sizes, step)
+        if core[1] == 1:
+            _for_each(call.grid.sizes, step)
+        else:
+            _for_each_of_core(call.grid.sizes, sum(call.parallel), step, core)
 
 
 def inlined_launch(call: Any, args: Sequence[Any]) -> Any:
@@ -148,6 +166,25 @@ def _for_each(sizes: Sequence[Any], step: Callable[[tuple[Any, ...]], None], ids
         step(ids)
         return
     fori_loop(0, sizes[len(ids)], lambda i, _: _for_each(sizes, step, (*ids, i)), None)
+
+
+def _for_each_of_core(
+    sizes: Sequence[int], parallel: int, step: Callable[[tuple[Any, ...]], None], core: tuple[Any, int]
+) -> None:
+    """Run a step for a core's share of the points along the parallel axes, which are the first ones of the grid."""
+    total = math.prod(sizes[:parallel])
+    share = -(-total // core[1])
+
+    def run(n: Any, _: None) -> None:
+        point = core[0] * share + n
+        ids: list[Any] = []
+        rest = point
+        for size in reversed(sizes[:parallel]):
+            ids.insert(0, rest % size)
+            rest = rest // size
+        when(point < total)(lambda: _for_each(sizes, step, tuple(ids)))
+
+    fori_loop(0, share, run, None)
 
 
 def _block(ref: Any, spec: Any, indices: Sequence[Any]) -> Any:
