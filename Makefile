@@ -56,7 +56,8 @@ bench-gpu: $(VENV)/.installed-test ## on a Hopper card: the benchmarks beside Py
 	$(PY) -m benchmarks.gpu bench $(ARGS)
 
 cubins: $(VENV)/.installed-test ## every conformance row in every dtype, by NVRTC and on the host twin; no GPU is needed
-	$(PY) -m pytest -n auto -q tests/hopper/every_cubin.py tests/conformance/test_dtypes_on_twin.py --every-dtype $(ARGS)
+	$(PY) -m pytest -n auto -q --every-dtype tests/hopper/every_cubin.py tests/conformance/test_dtypes_on_twin.py \
+	  tests/conformance/test_special_values.py $(ARGS)
 	$(PY) -m tools.compile_times
 
 mutants: $(VENV)/.installed-test ## break the library's concurrent kernels in every way and see what the checker says

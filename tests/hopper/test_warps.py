@@ -87,15 +87,50 @@ def first_lines(body: Callable[..., None], *scratch: Any) -> str:
     return str(caught.value).splitlines()[0]
 
 
-def test_both_warps_and_warpgroup_waiting_at_a_barrier_is_refused() -> None:
-    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
-        for _ in range(2):
-            plgpu.copy_gmem_to_smem(x, tile, full)
-        plgpu.barrier_wait(full)
-        plgpu.warp_map(lambda warp: plgpu.barrier_wait(full))
+def test_a_warpgroup_and_its_warps_wait_at_one_barrier() -> None:
+    """The phase that all warps have observed is not one that the warpgroup waits for."""
 
-    said = "a barrier where both a warpgroup and its single warps wait is not compiled for Hopper yet"
-    assert first_lines(body, TILE, FULL) == said
+    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
+        @pl.loop(0, 4)
+        def _(step: Any) -> None:
+            plgpu.copy_gmem_to_smem(x, tile, full)
+
+            @pl.when(step % 2 == 0)
+            def _() -> None:
+                plgpu.barrier_wait(full)
+
+            @pl.when(step % 2 == 1)
+            def _() -> None:
+                plgpu.warp_map(lambda warp: plgpu.barrier_wait(full))
+
+            out[step] = tile[...] + step
+
+    same_as_evaluated(body, (4, *X.shape), TILE, FULL)
+
+
+def test_a_warp_stays_ahead_of_its_warpgroup_until_the_others_follow() -> None:
+    """A wait of a single warp is not one of the warpgroup, which has observed what all of its warps have."""
+
+    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
+        barrier = full.at[1]
+
+        def waits_in(*warps: int) -> None:
+            @plgpu.warp_map
+            def _(warp: Any) -> None:
+                for each in warps:
+                    pl.when(warp == each)(lambda: plgpu.barrier_wait(barrier))
+
+        for copy in range(4):
+            plgpu.copy_gmem_to_smem(x.at[copy], tile, barrier)
+            if copy == 0:
+                waits_in(1)
+            if copy == 2:  # warp 1 has waited three times, as a warp and twice with its warpgroup
+                waits_in(0, 2, 3)
+            else:
+                plgpu.barrier_wait(barrier)
+            out[copy] = tile[...]
+
+    same_as_evaluated(body, X.shape, plgpu.SMEM((64,), F32), plgpu.Barrier(num_barriers=2))
 
 
 def test_memory_of_a_single_warp_is_refused() -> None:

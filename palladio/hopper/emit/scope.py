@@ -202,7 +202,6 @@ class Scope:
         self.refused: Mapping[str, str] = {}
         self.room: tuple[int, int] | None = None
         self.warps = False
-        self.waits: dict[Any, bool] = {}
         self.loops = 0
 
     # Equations.
@@ -287,11 +286,6 @@ class Scope:
             return len(self.threads), self.group_in_role
         return 4 * len(self.threads), added(times(self.group_in_role, 4), "warp")
 
-    def note_wait(self, root: Any) -> None:
-        """Refuse barriers at which both a warpgroup and its warps wait: each would need its own phase counts."""
-        if self.waits.setdefault(root, self.warps) != self.warps:
-            raise Refused("a barrier where both a warpgroup and its single warps wait is not compiled for Hopper yet")
-
     def sync(self) -> None:
         """Synchronise the warpgroup, or the only warp; this orders all its earlier accesses."""
         if self.one_warp:
@@ -375,6 +369,9 @@ class Scope:
         name = self.w.fresh(f"{var.hint or 'barrier'}_phases")
         made = Barriers(base, type, use.unit, name, var)
         self.prologue.append((name, f"u32 {name}[{made.words}] = {{}};" if made.words > 1 else f"u32 {name} = 0;"))
+        if len(use.waits) > 1:
+            made = replace(made, ahead=self.w.fresh(f"{var.hint or 'barrier'}_ahead"))
+            self.prologue.append((made.ahead or "", f"u32 {made.ahead}[{max(1, type.size)}] = {{}};"))
         clustered = is_clustered(type, use)
         of_rows = ROWS in use.arrivals
         return replace(made, cluster_axes=arrivals.groups, clustered=clustered, of_rows=of_rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from palladio.hopper.emit.names import identifier
 from palladio.hopper.emit.plan import WARPGROUP_THREADS
 from palladio.hopper.emit.scalars import memory_type, register_type
 from palladio.hopper.emit.scope import Kernel, Scope
+from palladio.hopper.emit.writer import mentions
 from palladio.hopper.lowered import HEADER, MapParameter, ScalarParameter
 from palladio.lower.roles import Role
 from palladio.types.device import H100_SXM
@@ -93,15 +93,9 @@ def _numbers(body: Sequence[str]) -> list[str]:
     """The definitions that a kernel needs."""
     needed: list[str] = []
     for name, definition in reversed(NUMBERS.items()):
-        if _mentions(name, (*body, *needed)):
+        if mentions(name, (*body, *needed)):
             needed.insert(0, f"  {definition}")
     return needed
-
-
-def _mentions(name: str, lines: Sequence[str]) -> bool:
-    """True if lines of code have a name, other than in string literals, or in the paths of `#line`."""
-    code = (re.sub(r'"(?:\\.|[^"\\])*"', '""', line) for line in lines if not line.startswith("#"))
-    return any(re.search(rf"\b{name}\b", line) for line in code)
 
 
 def _parameter(kernel: Kernel, each: object) -> str:
@@ -158,7 +152,7 @@ def _branch(role: Role, scope: Scope, first: bool, rest: bool, groups: int) -> l
     if scope.registers and _changes(scope, groups):
         count, action = scope.registers
         lines.append(f"    pal::registers_{action}<{count}>();")
-    needed = [text for name, text in scope.prologue if _mentions(name, scope.w.lines)]
+    needed = [text for name, text in scope.prologue if mentions(name, scope.w.lines)]
     body = [*(f"    {line}" for line in needed), *_indented(scope.w.lines)]
     if scope.one_warp:
         body = ["    if (warp == 0) {", *(line if line.startswith("#") else f"  {line}" for line in body), "    }"]

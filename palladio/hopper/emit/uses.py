@@ -35,6 +35,7 @@ class Use:
         accesses: the locations of loads and stores by threads.
         written: True if anything writes to it.
         remote: of a barrier: True if threads of other blocks arrive.
+        waits: of a barrier: False if whole threads wait, True if single warps of them do; both if both do.
     """
 
     arrivals: set[str] = field(default_factory=set)
@@ -43,6 +44,7 @@ class Use:
     accesses: list[Location | None] = field(default_factory=list)
     written: bool = False
     remote: bool = False
+    waits: set[bool] = field(default_factory=set)
 
     @property
     def unit(self) -> int:
@@ -71,8 +73,11 @@ def uses(programs: Iterable[Program]) -> dict[Var, Use]:
     return found
 
 
-def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
+def _visit(program: Program, roots: Roots, found: dict[Var, Use], warps: bool = False) -> None:
     for eqn in program.eqns:
+        if eqn.op in (barrier.barrier_wait, barrier.barrier_test):
+            root = eqn.inputs[0]
+            found.setdefault(roots.get(root, root), Use()).waits.add(warps)
         for position, record in _uses_of(eqn):
             atom = eqn.inputs[position]
             if isinstance(atom, Var) and isinstance(atom.type, RefType):
@@ -86,7 +91,7 @@ def _visit(program: Program, roots: Roots, found: dict[Var, Use]) -> None:
                 found.setdefault(roots.get(var, var), Use()).written = True
         for inner in subprograms(eqn):
             inside = {own: roots.get(atom, atom) for own, atom in passed(eqn, inner) if isinstance(atom, Var)}
-            _visit(inner, inside, found)
+            _visit(inner, inside, found, warps or eqn.op is launch)
 
 
 def is_of_rows(eqn: Eqn) -> bool:

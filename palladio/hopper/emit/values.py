@@ -146,6 +146,8 @@ class Barriers:
         unit: hardware arrivals of one arrival: 4, one for each warp of a thread, or 1, where only copies arrive.
         phases: the C variable whose bit n is the phase parity of the next wait at barrier n; an array of several words
             for more than 32 barriers.
+        ahead: the C variable with the phases of each barrier that a single warp has observed and its warpgroup has not;
+            None where not both of them wait.
         root: their identity, for the ordering of waits and arriving copies.
         cluster_axes: the axes along which an arrival counts in other blocks too, each as a tuple of those that are one.
         clustered: True if threads of other blocks arrive.
@@ -160,6 +162,7 @@ class Barriers:
     cluster_axes: tuple[tuple[str, ...], ...] = ()
     clustered: bool = False
     of_rows: bool = False
+    ahead: str | None = None
 
     @property
     def words(self) -> int:

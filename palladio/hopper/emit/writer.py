@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from palladio.base.locations import Location
 from palladio.hopper.emit.names import Names, identifier, quoted, unused
 
 WIDTH = 2
+
+
+def mentions(name: str, lines: Iterable[str]) -> bool:
+    """True if lines of code have a name, other than in string literals, or in the paths of `#line`."""
+    code = (re.sub(r'"(?:\\.|[^"\\])*"', '""', line) for line in lines if not line.startswith("#"))
+    return any(re.search(rf"\b{name}\b", line) for line in code)
 
 
 class Writer:
@@ -73,6 +80,16 @@ class Writer:
         finally:
             self.depth -= 1
         self.compute("}")
+
+    @contextmanager
+    def declaring(self, name: str, text: str) -> Iterator[None]:
+        """Declare a name before the lines written inside, if they mention it."""
+        self.flush()
+        start, depth = len(self.lines), self.depth
+        yield
+        self.flush()
+        if mentions(name, self.lines[start:]):
+            self.lines.insert(start, " " * WIDTH * depth + text)
 
     def fresh(self, hint: str, otherwise: str = "v") -> str:
         """An unused name, derived from the hint."""

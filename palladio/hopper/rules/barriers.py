@@ -35,13 +35,19 @@ def address(barriers: Barriers, number: Index) -> Index:
     return added(barriers.base, times(number, 8))
 
 
-def _phase(barriers: Barriers, number: Index) -> str:
+def _phase(scope: Scope, barriers: Barriers, number: Index) -> str:
+    """The parity of the next wait: of the warpgroup, or of a single warp, which may have observed more phases."""
     word, bit = barriers.phase(number)
-    return f"{word} & 1" if bit == 0 else f"{word} >> {bracketed(bit)} & 1"
+    shifted = word if bit == 0 else f"{word} >> {bracketed(bit)}"
+    if scope.warps and barriers.ahead is not None:
+        return f"{bracketed(shifted)} + {barriers.ahead}[{number}] & 1"
+    return f"{shifted} & 1"
 
 
-def _next_phase(barriers: Barriers, number: Index) -> str:
+def _next_phase(scope: Scope, barriers: Barriers, number: Index) -> str:
     """The statement that exchanges the parity of the next wait."""
+    if scope.warps and barriers.ahead is not None:
+        return f"++{barriers.ahead}[{number}];"
     word, bit = barriers.phase(number)
     return f"{word} ^= {hex(1 << bit) if isinstance(bit, int) else f'1u << {bracketed(bit)}'};"
 
@@ -49,10 +55,9 @@ def _next_phase(barriers: Barriers, number: Index) -> str:
 def _wait(scope: Scope, eqn: Eqn) -> None:
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
-    scope.note_wait(barriers.root)
     wait = "wait_cluster" if barriers.clustered else "wait"
-    scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(barriers, number)});")
-    scope.w.line(_next_phase(barriers, number))
+    scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(scope, barriers, number)});")
+    scope.w.line(_next_phase(scope, barriers, number))
     if barriers.of_rows:
         scope.w.line("pal::fence_async();")
     scope.sites.read.add(barriers.root)
@@ -62,12 +67,11 @@ def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """Test a barrier with one answer for all warps of a thread: True when every warp observes the completion."""
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
-    scope.note_wait(barriers.root)
     test = "try_wait_cluster" if barriers.clustered else "test"
-    seen = f"pal::{test}({address(barriers, number)}, {_phase(barriers, number)})"
+    seen = f"pal::{test}({address(barriers, number)}, {_phase(scope, barriers, number)})"
     come = scope.w.fresh("come")
     scope.w.line(f"const bool {come} = {scope.agreed(seen)};")
-    scope.w.line(f"if ({come}) {_next_phase(barriers, number)}")
+    scope.w.line(f"if ({come}) {_next_phase(scope, barriers, number)}")
     if barriers.of_rows:
         scope.w.line("pal::fence_async();")
     return [Scalar(come, dtypes.BOOL, 1, come)]

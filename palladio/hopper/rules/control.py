@@ -294,6 +294,8 @@ def _begin_again(scope: Scope, allocations: Sequence[Var], first: str | None, sh
         count = max(1, each.type.size)
         for n in range(each.words):
             scope.w.line(f"{each.phase(32 * n)[0]} = 0;")
+        if each.ahead is not None:
+            scope.w.line(f"PAL_UNROLL for (int element = 0; element < {count}; ++element) {each.ahead}[element] = 0;")
         head = f"PAL_UNROLL for (int element = 0; element < {count}; ++element)"
         word, bit = each.phase("element")
         scope.w.line(f"{head} {word} |= (u32)pal::test({each.base} + 8 * element, 0) << {bit};")

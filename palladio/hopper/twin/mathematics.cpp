@@ -28,7 +28,7 @@ extern "C" double erfinv(double x) {
   double size = fabs(x);
   if (!(size <= 1)) return __builtin_nan("");
   if (size == 1) return x * __builtin_inf();
-  if (size == 0) return x;
+  if (size < 1e-9) return x * 0.88622692545275801;  // half the root of pi: the next term is below the last bit
   double low = 0, high = 6;  // erfc(6) is less than the distance of 1 to the number below it
   for (int step = 0; step < 100; ++step) {
     double middle = (low + high) / 2;
