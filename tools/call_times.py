@@ -18,6 +18,7 @@ import torch
 
 import palladio as pl
 import palladio.gpu as plgpu
+from palladio.array import on_card
 from palladio.call.jit import jit
 from palladio.hopper.launch.driver import driver
 from palladio.library import gmm, hopper, matmul
@@ -39,6 +40,8 @@ def imitated(patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
     patch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 2, raising=False)
+    patch.setattr(on_card, "_CUDA", 1)  # `kDLCPU`
+    on_card._torch_exchange.cache_clear()
     card.library.fake_adopt(1 << 12, 1 << 47)
     found = driver()
     found.call("cuCtxPushCurrent", found.hopper(0).context)
@@ -60,12 +63,16 @@ def calls(found: Any) -> dict[str, Callable[[], Any]]:
     scaled = jit(_scaled).ahead(x, number)
     kept = jit(hopper.matmul).ahead(x, y)
     out = kept(x, y)
-    kernel = kept._short._last[1]._launch.__self__
+    kernel = kept._short.last._kernel
     addresses = x.data_ptr(), y.data_ptr(), out.data_ptr()
     kernel.launch(2, addresses)
+    older = jit(hopper.matmul).ahead(x, y)
+    older(x, y)
+    older._short.last.exchanged = None
     return {
         "the stand-in, and the machine code before it": lambda: kernel._direct.launch(2, addresses),
         "a kept call": lambda: kept(x, y),
+        "a kept call without functions of C": lambda: older(x, y),
         "a kept call with out=": lambda: kept(x, y, out=out),
         "a kept call with a number": lambda: scaled(x, number),
         "library.matmul": lambda: matmul(x, y),

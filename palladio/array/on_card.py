@@ -6,6 +6,7 @@ determines where results go: its allocator, its current stream.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -32,6 +33,8 @@ _LAZY = 2
 """Tensors of fewer elements may be contiguous although they are lazily negated, as parts of complex ones are."""
 _CUDA = 2
 """`kDLCUDA` of DLPack."""
+_EXCHANGE_MAJOR = 1
+"""The version of DLPack whose functions of C are called."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,28 @@ class CardArray:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """The functions of C by which a library reads and makes arrays: `DLPackExchangeAPI` of DLPack 1.3.
+
+    Fields:
+        read: the address of `dltensor_from_py_object_no_sync`.
+        make, give: of `managed_tensor_allocator` and `managed_tensor_to_py_object_no_sync`.
+        stream: of `current_work_stream`.
+        device_type: `DLDeviceType` of a GPU.
+        types: the types of arrays that have no behaviour of their own.
+        grad_enabled: True, when called, if operations on tensors with `requires_grad` are recorded.
+    """
+
+    read: int
+    make: int
+    give: int
+    stream: int
+    device_type: int
+    types: tuple[type, type]
+    grad_enabled: Callable[[], bool]
+
+
+@dataclass(frozen=True)
 class Library:
     """The functions that a library of arrays provides.
 
@@ -84,6 +109,7 @@ class Library:
         maker: of a shape, one of the library's dtypes and a device, the function that makes a new array of these, and
             gives it, as the library's own, with its address.
         native: the library's dtype that is one of ours.
+        exchange: its functions of C; None for a library, or a version of it, without them.
     """
 
     name: str
@@ -96,6 +122,7 @@ class Library:
     facts: Callable[[Sequence[Any]], Facts | None] | None = None
     maker: Callable[[Shape, Any, int], Callable[[], tuple[Any, int]]] | None = None
     native: Callable[[dtypes.DType], Any] = lambda dtype: dtype
+    exchange: Callable[[], Exchange | None] = lambda: None
 
     def __hash__(self) -> int:
         return id(self)
@@ -305,6 +332,31 @@ def _torch_stream(device: int) -> int:
     return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device))
 
 
+class _ExchangeAPI(ctypes.Structure):
+    """`DLPackExchangeAPI`."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        *((name, ctypes.c_void_p) for name in ("before", "make", "_", "give", "read", "stream")),
+    ]
+
+
+@functools.cache
+def _torch_exchange() -> Exchange | None:
+    torch = sys.modules["torch"]
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    api = _ExchangeAPI.from_address(pointer(capsule, b"dlpack_exchange_api"))
+    functions = api.read, api.make, api.give, api.stream
+    if api.major != _EXCHANGE_MAJOR or None in functions:
+        return None
+    return Exchange(*functions, _CUDA, (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled)
+
+
 # CuPy.
 
 
@@ -453,6 +505,7 @@ LIBRARIES: dict[str, Library] = {
         facts=_torch_facts,
         maker=_torch_maker,
         native=torch_dtype,
+        exchange=_torch_exchange,
     ),
     "cupy": Library(
         "cupy",

@@ -90,6 +90,14 @@ class Ahead:
             PalladioTypeError, PalladioValueError: arrays that it was not staged for; `out` or `rows` for several
                 results; `rows` that the result does not have; for `out` as in `pallas_call`.
         """
+        short = self._short
+        if short is not None and out is None and rows is None:
+            last = short.last
+            if last is not None and last.exchanged is not None:
+                found = last.exchanged(arrays)
+                if found is not None:
+                    last.launched()
+                    return found
         with at_call():
             makes_results = self._makes_results and self._in_place[rows is not None] is None
             if makes_results and out is None and self._fits(arrays, rows):
@@ -239,9 +247,14 @@ class Ahead:
             return out
         return found if library == "numpy" else from_numpy(found, library)
 
-    def ready(self, library: Any, device: int, shape: tuple[int, ...]) -> Any:
-        """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none."""
-        return None if self._short is None else self._short.ready(library, device, shape)
+    def ready(self, library: Any, device: int, shape: tuple[int, ...], numbers: tuple[Any, ...] = ()) -> Any:
+        """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none.
+
+        Args:
+            shape: the shape of the result.
+            numbers: the last operands, if they are passed by value.
+        """
+        return None if self._short is None else self._short.ready(library, device, shape, numbers)
 
     def of_fewer_rows(
         self,
@@ -255,11 +268,14 @@ class Ahead:
 
         Args:
             operands, results: by position, the axis of the rows, and how many there are.
-            guarded: True if the kernels themselves access no further rows of these arrays.
-            blocks: the number of blocks to launch, the first ones, of a function that is one kernel; all by default.
+            guarded, blocks: as in `palladio.hopper.lowered.FewerRows`.
         """
         made = getattr(self._run, "of_fewer_rows", None)
-        run = None if made is None or self._captured else made(operands, results, guarded, blocks)
+        if made is None or self._captured:
+            return None
+        from palladio.hopper.lowered import FewerRows  # only kernels for a GPU have such functions
+
+        run = made(FewerRows(operands, results, guarded, blocks))
         if run is None:
             return None
         types, found = _resized(self._types, operands), _resized(self._results, results)
@@ -351,7 +367,7 @@ class KeptCalls:
         self.capacity = capacity
         self._calls: dict[Hashable, Any] = {}
         self._on_card: dict[Hashable, Any] = {}
-        self._last_on_card: dict[Hashable, tuple[list[Any], Any]] = {}  # hashing of shapes takes longer than comparing
+        self._last_on_card: dict[Hashable, Any] = {}  # hashing of shapes takes longer than comparing
         self._lock = threading.Lock()
         _ALL_KEPT.add(self)
 
@@ -394,21 +410,28 @@ class KeptCalls:
         library = _library(arrays[0])
         if library is None or library.facts is None:
             return None
-        facts = library.facts(arrays)
-        if facts is None or not _by_default():
-            return None
-        kinds, addresses = facts
         try:
             last = self._last_on_card.get(key)
         except TypeError:  # no call is kept for an argument that is not hashable
             return None
-        if last is None or last[0] != kinds:
-            call = self._on_card.get((key, tuple(kinds)))
-            if call is None:
+        if last is None or not _by_default():
+            return None
+        if last.exchanged is not None and out is None:
+            found = last.exchanged(arrays)
+            if found is not None:
+                last.launched()
+                return found
+        facts = library.facts(arrays)
+        if facts is None:
+            return None
+        kinds, addresses = facts
+        if last.kinds != kinds:
+            last = self._on_card.get((key, tuple(kinds)))
+            if last is None:
                 return None
-            self._last_on_card[key] = last = kinds, call
+            self._last_on_card[key] = last
         try:
-            return last[1](addresses, out)
+            return last(addresses, out)
         except PalladioError:
             with at_call():
                 raise
@@ -427,11 +450,12 @@ class KeptCalls:
         ready = None if library is None or facts is None else call.ready(library, facts[0][0], tuple(shape))
         if facts is None or ready is None:
             return
+        ready.expect(facts[0])
         with self._lock:
             if len(self._on_card) >= self.capacity:
-                self._on_card.pop(next(iter(self._on_card)))
-                self._last_on_card.clear()
-            self._on_card[key, tuple(facts[0])] = ready
+                gone = self._on_card.pop(next(iter(self._on_card)))
+                self._last_on_card = {key: last for key, last in self._last_on_card.items() if last is not gone}
+            self._on_card[key, tuple(facts[0])] = self._last_on_card[key] = ready
 
     def clear(self) -> None:
         """Forget everything."""

@@ -86,6 +86,31 @@ AxisSize = tuple[int, int]
 
 
 @dataclass(frozen=True)
+class FewerRows:
+    """The operands and results of a kernel, or of a program of kernels, that have fewer rows than it was compiled for.
+
+    Fields:
+        operands, results: by position, the axis of the rows, and how many there are.
+        guarded: True if the kernels themselves access no further rows. They compute addresses with the sizes that they
+            were compiled for, so that these arrays have their rows along the first axis.
+        blocks: the number of blocks to launch, the first ones, of a program that is one kernel; None for all.
+    """
+
+    operands: Mapping[int, AxisSize]
+    results: Mapping[int, AxisSize]
+    guarded: bool = False
+    blocks: int | None = None
+
+    def of(self, array: Array) -> AxisSize | None:
+        """The size of an array of a kernel; None for one that has no fewer rows."""
+        return {"operand": self.operands, "output": self.results}.get(array.role, {}).get(array.position)
+
+    def for_kernel(self, operands: Mapping[int, AxisSize], results: Mapping[int, AxisSize]) -> FewerRows:
+        """The same for one kernel of a program, of all blocks."""
+        return FewerRows(operands, results, self.guarded)
+
+
+@dataclass(frozen=True)
 class Array:
     """An array in global memory that a launch uses.
 
@@ -170,19 +195,13 @@ class Lowered:
         """The tensor maps among the parameters, in order."""
         return tuple(each.spec for each in self.parameters if isinstance(each, MapParameter))
 
-    def of_fewer_rows(
-        self, sizes: Mapping[int, AxisSize], guarded: bool = False, blocks: int | None = None
-    ) -> Lowered | None:
+    def of_fewer_rows(self, fewer: FewerRows) -> Lowered | None:
         """The kernel for arrays with fewer rows, in the same text; None if the text accesses them other than by maps.
 
-        The copy engine clips at the rows of a map. The blocks of other rows run, and store nothing, unless `blocks`
-        leaves them out.
-
-        Args:
-            sizes: for each of these arrays, by number, the axis of its rows, and how many there are.
-            guarded: True if the text itself accesses no further rows.
-            blocks: the number of blocks to launch, the first ones; all by default.
+        The copy engine clips at the rows of a map. The blocks of other rows run, and store nothing, unless they are
+        left out.
         """
+        sizes = {n: size for n, each in enumerate(self.arrays) if (size := fewer.of(each)) is not None}
         arrays = tuple(each.resized(*sizes[n]) if n in sizes else each for n, each in enumerate(self.arrays))
         changed: list[Parameter] = []
         for each in self.parameters:
@@ -192,11 +211,14 @@ class Lowered:
                 if spec is None:
                     return None
                 changed.append(replace(each, spec=spec))
-            elif isinstance(each, ArrayParameter) and each.array in sizes and not guarded:
-                return None
+            elif isinstance(each, ArrayParameter) and each.array in sizes:
+                if not fewer.guarded or sizes[each.array][0] != 0:
+                    return None
+                changed.append(each)
             else:
                 changed.append(each)
-        return replace(self, parameters=tuple(changed), arrays=arrays, grid=self.grid if blocks is None else blocks)
+        blocks = self.grid if fewer.blocks is None else fewer.blocks
+        return replace(self, parameters=tuple(changed), arrays=arrays, grid=blocks)
 
     def blocks(self, operands: Sequence[Any]) -> int:
         """The number of blocks of a launch.

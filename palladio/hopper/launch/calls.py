@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from palladio.array.on_card import CardArray, Library, library_of
 from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.launch.driver import driver
+from palladio.hopper.launch.exchanged import exchanged
 from palladio.hopper.launch.kernel import LoadedKernel
-from palladio.hopper.lowered import Array, AxisSize, Lowered, ScalarParameter
+from palladio.hopper.lowered import Array, FewerRows, Lowered, ScalarParameter
 from palladio.types import dtypes
 from palladio.types.types import Shape
 
@@ -64,28 +65,11 @@ class KernelCall:
                 self.compiled(self.lowered, self.cubin)
         return self.cubin
 
-    def of_fewer_rows(
-        self,
-        operands: Mapping[int, AxisSize],
-        results: Mapping[int, AxisSize],
-        guarded: bool = False,
-        blocks: int | None = None,
-    ) -> KernelCall | None:
-        """The call for operands and results with fewer rows, in the same machine code; None if that cannot be.
-
-        Args:
-            operands, results: by position, the axis of the rows, and how many there are.
-            guarded, blocks: as in `Lowered.of_fewer_rows`.
-        """
-        if not operands and not results:
+    def of_fewer_rows(self, fewer: FewerRows) -> KernelCall | None:
+        """The call for arrays with fewer rows, in the same machine code; None if that cannot be."""
+        if not fewer.operands and not fewer.results:
             return self
-        by_role = {"operand": operands, "output": results}
-        sizes = {
-            number: by_role[each.role][each.position]
-            for number, each in enumerate(self.lowered.arrays)
-            if each.position in by_role.get(each.role, ())
-        }
-        found = self.lowered.of_fewer_rows(sizes, guarded, blocks)
+        found = self.lowered.of_fewer_rows(fewer)
         return None if found is None else KernelCall(found, like=self)
 
     def takes_from_host(self, number: int) -> bool:
@@ -183,7 +167,8 @@ class KeptCall:
         in_order = roles[: len(types)] == ["operand"] * len(types) and roles.count("output") == 1
         with_result = in_order and roles[len(types) : len(types) + 1] == ["output"]
         self.usable = call.plain and with_result and bool(self._on_card)
-        self._last: tuple[list[Any], ReadyCall] | None = None
+        self.last: ReadyCall | None = None
+        """The call for the arrays of the previous one."""
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """The result as an array of the operands' library; None if the call needs the slow path.
@@ -203,45 +188,54 @@ class KeptCall:
         if library is None or facts is None:
             return None
         kinds, addresses = facts
-        known = self._last
-        if known is None or known[0] != kinds:
+        known = self.last
+        if known is None or known.kinds != kinds:
             known = self._known(library, kinds)
             if known is None:
                 return None
         if numbers:
-            places = [0] * len(self._types)  # no kernel reads a number from memory
+            places = [0] * len(self._types)  # as in `ReadyCall`
             for number, address in zip(self._on_card, addresses):
                 places[number] = address
             addresses = tuple(places)
-        return known[1](addresses, out, numbers)
+        return known(addresses, out, numbers)
 
-    def _known(self, library: Library, kinds: list[Any]) -> tuple[list[Any], ReadyCall] | None:
+    def _known(self, library: Library, kinds: list[Any]) -> ReadyCall | None:
         """The call for these arrays, remembered as the last one; None if the arrays are not of its types."""
         device, *found = kinds
         types = (self._types[number] for number in self._on_card)
         wanted = [fact for shape, dtype in types for fact in (library.native(dtype), shape)]
         if found != wanted:
             return None
-        self._last = known = kinds, self._made_for(library, device)
+        self.last = known = self._made_for(library, device)
+        if not self._numbers:
+            known.expect(kinds)
+        known.kinds = kinds
         return known
 
-    def ready(self, library: Library, device: int, shape: Shape) -> ReadyCall | None:
-        """The call for addresses alone, of arrays of a library on a device; None for a kernel that takes numbers.
+    def ready(self, library: Library, device: int, shape: Shape, numbers: tuple[Any, ...] = ()) -> ReadyCall | None:
+        """The call for addresses alone, of arrays of a library on a device; None if the kernel takes other numbers.
 
         Args:
             shape: the shape of the result, with as many elements as the kernel's.
+            numbers: the last operands, if they are passed by value.
 
         Raises:
             CardError: as in `KernelCall.on`.
         """
-        return None if self._numbers else self._made_for(library, device, shape)
+        count = len(self._types)
+        if list(self._numbers) != [*range(count - len(numbers), count)]:
+            return None
+        return self._made_for(library, device, shape, numbers)
 
-    def _made_for(self, library: Library, device: int, shape: Shape | None = None) -> ReadyCall:
+    def _made_for(
+        self, library: Library, device: int, shape: Shape | None = None, numbers: tuple[Any, ...] = ()
+    ) -> ReadyCall:
         made = [(shape, library.native(dtype)) for shape, dtype in self._made]
         if shape is not None:
             made[0] = shape, made[0][1]
         sizes = [_bytes(*type) for type in (*self._types, self._made[0])]
-        return ReadyCall(self._call.on(device), library, device, made, sizes)
+        return ReadyCall(self._call.on(device), library, device, made, sizes, numbers)
 
 
 class ReadyCall:
@@ -250,19 +244,38 @@ class ReadyCall:
     Args:
         made: the shape and dtype of the result, then of workspaces.
         sizes: the bytes of each operand and of the result.
+        numbers: the last operands, if all calls pass the same numbers by value.
     """
 
-    __slots__ = ("_device", "_launch", "_library", "_make", "_make_workspaces", "_result", "_sizes", "_stream")
+    __slots__ = (
+        *("_device", "_expected", "_kernel", "_launch", "_library", "_make", "_make_workspaces", "_numbers", "_places"),
+        *("_result", "_sizes", "_stream", "_owner", "exchanged", "kinds"),
+    )
 
     def __init__(
-        self, kernel: LoadedKernel, library: Library, device: int, made: list[tuple[Shape, Any]], sizes: list[int]
+        self,
+        kernel: LoadedKernel,
+        library: Library,
+        device: int,
+        made: list[tuple[Shape, Any]],
+        sizes: list[int],
+        numbers: tuple[Any, ...] = (),
     ) -> None:
+        self._kernel = kernel
+        self._owner: Any = None
         self._launch = kernel.launch
         self._stream = library.stream
         self._library = library
         self._device = device
         self._result = made[0]
         self._sizes = sizes
+        self._numbers = numbers
+        self._places = (0,) * len(numbers)  # no kernel reads a number from memory
+        self._expected: list[Any] | None = None
+        self.exchanged: Callable[[tuple[Any, ...]], Any] | None = None
+        """A function of the arrays themselves, after the first call; None without one. See `exchanged`; `launched` is
+        to be called after it."""
+        self.kinds: list[Any] = []
         maker: Any = library.maker
         self._make, *self._make_workspaces = (maker(*each, device) for each in made)
 
@@ -282,12 +295,41 @@ class ReadyCall:
             if address < 0:
                 return None
             result = out
+        if self._numbers:
+            numbers, addresses = self._numbers, addresses + self._places
         addresses = (*addresses, address)
         if self._make_workspaces:
             workspaces = [make() for make in self._make_workspaces]  # alive until the launch is enqueued
             addresses += tuple([each[1] for each in workspaces])
         self._launch(self._stream(self._device), addresses, numbers)
+        if self._expected is not None:
+            self._exchange()
         return result
+
+    def expect(self, kinds: list[Any]) -> None:
+        """Prepare for arrays of these facts, `Library.facts`, all operands but the numbers that each call passes."""
+        self.kinds = self._expected = kinds
+
+    def _exchange(self) -> None:
+        """Make `exchanged`, once there is the launch that it is part of."""
+        expected, self._expected = self._expected, None
+        found, direct = self._library.exchange(), self._kernel.direct
+        if expected is None or found is None or direct is None or self._make_workspaces:
+            return
+        dtypes_of = [dtypes.canonical(each) for each in (*expected[1::2], self._result[1])]
+        shapes = [tuple(each) for each in (*expected[2::2], self._result[0])]
+        *operands, result = zip(shapes, dtypes_of, strict=True)
+        words = self._kernel.words(self._numbers)
+        self._owner = exchanged(direct, found, self._device, operands, result, words)
+        self.exchanged = None if self._owner is None else self._owner.call
+
+    def launched(self) -> None:
+        """Note a launch by `exchanged`, and wait for its end if that is asked for.
+
+        Raises:
+            CardError: the kernel has failed.
+        """
+        self._kernel.note(self._stream, self._device)
 
     def _address(self, out: Any, addresses: Sequence[int]) -> int:
         """The address of the caller's array for the result; -1 if it cannot be used."""

@@ -22,6 +22,7 @@ _HISTORY = 16
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _REPLACE_ADDRESS = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)
+_CURRENT_CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _ENCODE = ctypes.CFUNCTYPE(
     ctypes.c_int,
     ctypes.c_void_p,
@@ -33,6 +34,7 @@ _ENCODE = ctypes.CFUNCTYPE(
 _SYMBOLS = {
     "launch": ("cuLaunchKernelEx", _LAUNCH),
     "replace_address": ("cuTensorMapReplaceAddress", _REPLACE_ADDRESS),
+    "current_context": ("cuCtxGetCurrent", _CURRENT_CONTEXT),
     "encode": ("cuTensorMapEncodeTiled", _ENCODE),
 }
 _SYMBOLS_OF = 12000
@@ -87,8 +89,8 @@ class Driver:
 
     Fields:
         api: the module of `cuda-bindings`.
-        launch, replace_address, encode: functions of the driver that take addresses, by ctypes: the wrappers of
-            `cuda-bindings` allocate objects, and their tensor map is not aligned to 64 bytes.
+        launch, replace_address, current_context, encode: functions of the driver that take addresses, by ctypes: the
+            wrappers of `cuda-bindings` allocate objects, and their tensor map is not aligned to 64 bytes.
         count: the number of devices.
         recent: the names of recently launched kernels, the newest last.
     """
@@ -96,6 +98,7 @@ class Driver:
     api: Any
     launch: Any
     replace_address: Any
+    current_context: Any
     encode: Any
     count: int
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=_HISTORY))
@@ -224,7 +227,7 @@ def _driver() -> Driver:
             got=str(error).partition("\n")[0].partition(" and ")[0],
             hint="install NVIDIA's driver (nvidia-smi shows it), or run kernels without a GPU: interpret='cpu'",
         ) from None
-    made = Driver(api, None, None, None, 0)
+    made = Driver(api, None, None, None, None, 0)
     if status:
         name, words = made.words(int(status))
         raise CardError(

@@ -13,7 +13,7 @@ from palladio.hopper.kernels import lowered
 from palladio.hopper.launch import stored
 from palladio.hopper.launch.calls import KeptCall, KernelCall, on_host_arrays
 from palladio.hopper.launch.driver import driver
-from palladio.hopper.lowered import AxisSize
+from palladio.hopper.lowered import FewerRows
 from palladio.ir.core import Eqn, Literal, Program, Var
 from palladio.ir.evaluate import evaluate, written
 from palladio.ops.kernel_calls import kernel_calls, on_kernels
@@ -42,15 +42,9 @@ class OneKernel:
         made = KeptCall(self.call, [(type.shape, type.dtype) for type in types])
         return made if made.usable else None
 
-    def of_fewer_rows(
-        self,
-        operands: Mapping[int, AxisSize],
-        results: Mapping[int, AxisSize],
-        guarded: bool = False,
-        blocks: int | None = None,
-    ) -> OneKernel | None:
-        """The program for operands and results with fewer rows, as `KernelCall.of_fewer_rows`."""
-        found = self.call.of_fewer_rows(operands, results, guarded, blocks)
+    def of_fewer_rows(self, fewer: FewerRows) -> OneKernel | None:
+        """The program for arrays with fewer rows, as `KernelCall.of_fewer_rows`."""
+        found = self.call.of_fewer_rows(fewer)
         return None if found is None else OneKernel(found)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
@@ -117,28 +111,22 @@ class OnCard:
         call = self.only_call
         return None if call is None else OneKernel(call).kept(types)
 
-    def of_fewer_rows(
-        self,
-        operands: Mapping[int, AxisSize],
-        results: Mapping[int, AxisSize],
-        guarded: bool = False,
-        blocks: int | None = None,
-    ) -> OneKernel | OnCard | None:
-        """The program for operands and results with fewer rows; None if that takes other machine code.
+    def of_fewer_rows(self, fewer: FewerRows) -> OneKernel | OnCard | None:
+        """The program for arrays with fewer rows; None if that takes other machine code.
 
         Arrays between kernels keep their sizes, so that one kernel has to guard the rows that another leaves out.
         """
         call = self.only_call
-        if call is not None or not guarded or blocks is not None:
-            return None if call is None else OneKernel(call).of_fewer_rows(operands, results, guarded, blocks)
-        program = self._program
-        sizes = {program.inputs[n]: size for n, size in operands.items()}
+        if call is not None or not fewer.guarded or fewer.blocks is not None:
+            return None if call is None else OneKernel(call).of_fewer_rows(fewer)
+        program, results = self._program, fewer.results
+        sizes = {program.inputs[n]: size for n, size in fewer.operands.items()}
         sizes |= {var: results[n] for n, var in enumerate(program.outputs) if n in results and isinstance(var, Var)}
         calls = {}
         for eqn, each in self._calls.items():
             given = {n: sizes[atom] for n, atom in enumerate(eqn.inputs) if isinstance(atom, Var) and atom in sizes}
             made = {n: sizes[var] for n, var in enumerate(eqn.outputs) if var in sizes}
-            found = each.of_fewer_rows(given, made, guarded)
+            found = each.of_fewer_rows(fewer.for_kernel(given, made))
             if found is None:
                 return None
             calls[eqn] = found

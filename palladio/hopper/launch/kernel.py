@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,14 +107,36 @@ class LoadedKernel:
             self._launch_prepared(stream, addresses, numbers, blocks)
         else:
             if numbers:
-                words = [_parameter(each, dtype) for each, dtype in zip(numbers, self._dtypes)]
-                addresses += tuple([int.from_bytes(each, "little") for each in words])
-            status = direct.launch(stream, addresses) if self._one_device else INVALID_CONTEXT
+                addresses += self.words(numbers)
+            status = direct.launch(stream, addresses)
             if status:
                 self._launch_again(status, direct, stream, addresses)
         self.driver.recent.append(self.lowered.name)
         if knobs.synchronous.get():
             self._wait(stream)
+
+    @property
+    def direct(self) -> DirectLaunch | None:
+        """The launch as machine code, after the first one; None if it cannot be used."""
+        return self._direct
+
+    def words(self, numbers: tuple[Any, ...]) -> tuple[int, ...]:
+        """The bits of the values of the scalar parameters."""
+        found = [_parameter(each, dtype) for each, dtype in zip(numbers, self._dtypes)]
+        return tuple([int.from_bytes(each, "little") for each in found])
+
+    def note(self, stream: Callable[[int], int], device: int) -> None:
+        """Note a launch that `direct` was part of, and wait for its end if that is asked for.
+
+        Args:
+            stream: gives the stream of the launch for the number of the device.
+
+        Raises:
+            CardError: the kernel has failed.
+        """
+        self.driver.recent.append(self.lowered.name)
+        if knobs.synchronous.get():
+            self._wait(stream(device))
 
     def _launch_prepared(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...], blocks: int) -> None:
         """Run the kernel by ctypes."""
@@ -155,9 +178,8 @@ class LoadedKernel:
                 return self._direct
         with self.driver.current(self.device):
             record = self._record(addresses)
-        functions = [
-            ctypes.cast(each, ctypes.c_void_p).value for each in (self.driver.launch, self.driver.replace_address)
-        ]
+        known = self.driver.launch, self.driver.replace_address, self.driver.current_context
+        functions = [ctypes.cast(each, ctypes.c_void_p).value for each in known]
         found = direct_launch(record, *functions)
         with self._lock:
             self._is_direct = found is not None
@@ -183,8 +205,8 @@ class LoadedKernel:
             else:
                 pointers.append((None, values))
                 values += 1
-        config = self._new_config(0, self.lowered.grid)
-        return Record(config.getPtr(), self._handle, slots, pointers, values, (room, config))
+        config, context = self._new_config(0, self.lowered.grid), 0 if self._one_device else self.device.context
+        return Record(config.getPtr(), self._handle, slots, pointers, values, context, (room, config))
 
     def number(self, value: Any, stream: int) -> Any:
         """The value of an operand on the host; an array of the device is copied, which waits for the stream."""

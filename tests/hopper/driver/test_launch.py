@@ -255,11 +255,18 @@ def test_a_launch_on_the_second_device_makes_its_context_current(card: FakeDrive
     kernel.launch(0, addresses(x, y), (1,))
     card.calls()
     kernel.launch(0, addresses(x, y), (1,))
+    launched = "cuLaunchKernelEx add grid=2,1,1 block=32,1,1 cluster=1 shared=0"
     assert [call.partition(" stream")[0] for call in card.calls()] == [
+        "cuCtxGetCurrent",
         "cuCtxPushCurrent_v2 1",
-        "cuLaunchKernelEx add grid=2,1,1 block=32,1,1 cluster=1 shared=0",
+        "cuCtxGetCurrent",
+        launched,
         "cuCtxPopCurrent_v2",
     ]
+    with driver().current(driver().device(1)):
+        card.calls()
+        kernel.launch(0, addresses(x, y), (1,))
+        assert [call.partition(" stream")[0] for call in card.calls()] == ["cuCtxGetCurrent", launched]
 
 
 def test_blocks_of_parameters_are_dropped_beyond_a_number(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,230 @@
+"""Kept calls of tensors by the functions of C that PyTorch exports: tensors of the host take the place of a card's."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from palladio.array import on_card
+from palladio.base.errors import PalladioError
+from palladio.call.jit import jit
+from palladio.hopper.launch.driver import CardError, driver
+from palladio.library import gmm, hopper, matmul, rms_norm
+from palladio.library.checks import forget_calls
+from tests.hopper.driver.fake import FakeDriver
+from tests.hopper.driver.stand_ins import numpy_of
+from tests.hopper.kernels import error, normal
+
+pytestmark = pytest.mark.usefixtures("known_kernels", "host_is_card")
+M, K, N = 96, 64, 128
+
+
+@pytest.fixture
+def host_is_card(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All memory of the process is the card's, for PyTorch, for its functions of C, and for the driver."""
+    strided = torch.empty_strided
+
+    def made(shape: Any, strides: Any, *, dtype: Any, device: Any) -> torch.Tensor:
+        assert device.type == "cuda"
+        return strided(shape, strides, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty_strided", made)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    monkeypatch.setattr(on_card, "_CUDA", 1)  # `kDLCPU`
+    on_card._torch_exchange.cache_clear()
+    card.library.fake_adopt(1 << 12, 1 << 47)
+    known = driver()
+    with known.current(known.hopper(0)):
+        yield
+    on_card._torch_exchange.cache_clear()
+    forget_calls()
+
+
+def tensor(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array.astype(np.float32)).to(torch.bfloat16)
+
+
+def operands() -> tuple[torch.Tensor, torch.Tensor]:
+    return tensor(normal(M, K)), tensor(normal(K, N))
+
+
+def launches(card: FakeDriver) -> int:
+    return sum(line.startswith("cuLaunchKernelEx") for line in card.calls())
+
+
+@pytest.fixture
+def longer(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arrays that Python has looked at."""
+    found: list[Any] = []
+    library = on_card.LIBRARIES["torch"]
+    read = library.facts
+
+    def noted(tensors: Any) -> Any:
+        found.append(tensors)
+        return read(tensors)  # type: ignore[misc]
+
+    monkeypatch.setitem(vars(library), "facts", noted)
+    return found
+
+
+def product(x: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+    return x.double().detach().numpy() @ y.double().detach().numpy()
+
+
+def right(found: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> bool:
+    assert found.dtype == x.dtype and found.shape == (x.shape[0], y.shape[1])
+    return error(numpy_of(found), product(x, y)) < 5e-3
+
+
+@pytest.mark.parametrize("call", [hopper.matmul, matmul])
+def test_a_later_call_is_one_function_that_launches(
+    call: Callable[..., Any], card: FakeDriver, longer: list[Any]
+) -> None:
+    x, y = operands()
+    assert right(call(x, y), x, y)
+    assert right(call(x, y), x, y)
+    longer.clear()
+    card.calls()
+    other = tensor(normal(M, K, seed=1))
+    results = [call(each, y) for each in (x, other, x)]
+    assert launches(card) == 3 and not longer and not card.failures
+    assert all(right(*each, y) for each in zip(results, (x, other, x), strict=True))
+    assert len({each.data_ptr() for each in results}) == 3
+
+
+def test_a_staged_function_and_its_result_of_pytorchs_allocator(card: FakeDriver, longer: list[Any]) -> None:
+    x, y = operands()
+    kept = jit(hopper.matmul).ahead(x, y)
+    first = kept(x, y)
+    longer.clear()
+    found = kept(x, y)
+    assert type(found) is torch.Tensor and not found.requires_grad and found.is_contiguous() and not longer
+    assert torch.equal(found, first)
+    del first
+    found += 1  # its memory is its own
+    assert not card.failures
+
+
+def changed(name: str, x: torch.Tensor) -> torch.Tensor:
+    """A tensor with the values of another, of which a call that was kept for that one cannot be made."""
+    if name == "strides":
+        return x.T.contiguous().T
+    if name == "alignment":
+        return torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
+    if name == "class":
+        return x.as_subclass(type("Named", (torch.Tensor,), {}))
+    return {"rows": x[: M - 2], "dtype": x.half()}[name]
+
+
+@pytest.mark.parametrize("name", ["strides", "alignment", "class", "rows", "dtype"])
+def test_other_tensors_take_the_longer_way(name: str, card: FakeDriver, longer: list[Any]) -> None:
+    x, y = operands()
+    for _ in range(2):
+        hopper.matmul(x, y)
+    longer.clear()
+    given = changed(name, x)
+    other = y.half() if name == "dtype" else y
+    found = hopper.matmul(given, other)
+    assert longer and right(found, given, other)
+    longer.clear()
+    assert right(hopper.matmul(x, y), x, y) and not card.failures
+
+
+def test_a_gradient_that_is_wanted_is_not_lost_in_a_later_call(longer: list[Any]) -> None:
+    x, y = operands()
+    y = torch.nn.Parameter(y)
+    with torch.no_grad():
+        for _ in range(2):
+            hopper.matmul(x, y)
+        longer.clear()
+        assert right(hopper.matmul(x, y), x, y) and not longer
+    with pytest.raises(PalladioError, match="the gradient of the tensor would be lost"):
+        hopper.matmul(x, y)
+
+
+def test_one_group_and_one_weight_for_each_row_are_not_parts_of_complex_numbers(longer: list[Any]) -> None:
+    x, y = operands()
+    sizes = torch.tensor([M], dtype=torch.int32)
+    results = [gmm(x, y[None].contiguous(), sizes) for _ in range(3)]
+    assert all(right(each, x, y) for each in results)
+    narrow, weight = torch.ones(8, 1), torch.ones(1)
+    for _ in range(3):
+        longer.clear()
+        rms_norm(narrow, weight)
+    assert longer
+
+
+def test_another_thread_and_another_context(card: FakeDriver, longer: list[Any]) -> None:
+    x, y = operands()
+    kept = jit(hopper.matmul).ahead(x, y)
+    kept(x, y)
+    found: list[Any] = []
+    worker = threading.Thread(target=lambda: found.append(kept(x, y)))  # no context is current to it
+    worker.start()
+    worker.join()
+    assert right(found[0], x, y) and longer and not card.failures
+
+
+def test_a_launch_that_fails_is_reported_by_the_longer_way(card: FakeDriver) -> None:
+    x, y = operands()
+    kept = jit(hopper.matmul).ahead(x, y)
+    kept(x, y)
+    card.fail("cuLaunchKernelEx", 700, sticky=True)
+    with pytest.raises(CardError, match="a kernel failed on the card"):
+        kept(x, y)
+
+
+def test_memory_that_there_is_not_is_asked_for_the_longer_way(
+    card: FakeDriver, longer: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = on_card._torch_exchange()
+    assert found is not None
+    refuse = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(lambda *_: -1)
+    without = dataclasses.replace(found, make=ctypes.cast(refuse, ctypes.c_void_p).value)
+    monkeypatch.setitem(vars(on_card.LIBRARIES["torch"]), "exchange", lambda: without)
+    x, y = operands()
+    kept = jit(hopper.matmul).ahead(x, y)
+    kept(x, y)
+    longer.clear()
+    card.calls()
+    assert right(kept(x, y), x, y) and longer and launches(card) == 1
+
+
+def test_numbers_of_rows_are_passed_by_value(card: FakeDriver, longer: list[Any]) -> None:
+    narrow = np.dtype(ml_dtypes.float8_e4m3fn)
+    x, y = (torch.from_numpy(normal(n, 128, dtype=narrow).view(np.uint8)).view(torch.float8_e4m3fn) for n in (90, 64))
+    factors = {"x_scale": torch.rand(90) + 0.5, "y_scale": torch.rand(64) + 0.5}
+    scaled = (x.float() * factors["x_scale"][:, None]), (y.float() * factors["y_scale"][:, None]).T
+    for _ in range(3):
+        longer.clear()
+        found = hopper.matmul(x, y, transpose_rhs=True, **factors)
+        assert error(numpy_of(found), product(*scaled)) < 5e-3
+    assert not longer and not card.failures
+
+
+def test_a_synchronous_call_waits(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = operands()
+    kept = jit(hopper.matmul).ahead(x, y)
+    kept(x, y)
+    monkeypatch.setenv("PALLADIO_SYNCHRONOUS", "1")
+    card.calls()
+    kept(x, y)
+    made = [line.partition(" ")[0] for line in card.calls()]
+    assert made.index("cuLaunchKernelEx") < made.index("cuStreamSynchronize")
+
+
+def test_a_pytorch_without_these_functions(monkeypatch: pytest.MonkeyPatch, longer: list[Any]) -> None:
+    monkeypatch.setattr(on_card, "_EXCHANGE_MAJOR", 0)
+    on_card._torch_exchange.cache_clear()
+    x, y = operands()
+    assert right([hopper.matmul(x, y) for _ in range(3)][-1], x, y) and len(longer) >= 3
