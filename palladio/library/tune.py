@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import palladio as pl
+from palladio.library.attention import attention
 from palladio.library.card_calls import HALVES
 from palladio.library.checks import (
     Array,
@@ -26,6 +27,7 @@ from palladio.library.checks import (
     rows_of_tiles,
     rows_summed,
 )
+from palladio.library.experts import moe_mlp
 from palladio.library.grouped_matmul import gmm, tgmm
 from palladio.library.matmul import is_group, matmul, staged
 from palladio.library.tilings import (
@@ -38,6 +40,17 @@ from palladio.library.tilings import (
     tuning_key,
 )
 
+_FORMS: dict[str, tuple[tuple[int | None, str], tuple[int | None, str]]] = {
+    "matmul": ((2, "[m, k]"), (2, "[m, n]")),
+    "gmm": ((2, "[m, k]"), (3, "[groups, k, n]")),
+    "tgmm": ((2, "[k, m]"), (2, "[m, n]")),
+    "attention": ((None, "[..., m, d]"), (None, "[..., n, d]")),
+    "moe_mlp": ((2, "[t, h]"), (3, "[e, h, 2 i]")),
+}
+"""The axes of the operands, by function."""
+
+_UNGROUPED = ("matmul", "attention")
+
 SIZES = (128, 256, 512, 1024)
 """Candidate sizes of tiles along an axis, besides those of the model and the whole axis."""
 
@@ -49,10 +62,10 @@ GAIN = 1.03
 class Tuned:
     """The measurements for one size.
 
-    A tiling is `(tm, tk, tn)`; on a GPU it is a `palladio.library.hopper.MatmulConfig`.
+    A tiling is `(tm, tk, tn)`; on a GPU it is a `palladio.library.hopper.MatmulConfig`, or an `AttentionConfig`.
 
     Fields:
-        sizes: `(m, k, n)` of the product that is compiled.
+        sizes: `(m, k, n)` of the product that is compiled; of `attention` the queries, the keys and their width.
         tiling: the fastest tiling, which later calls use.
         model: the model's choice.
         seconds: the time of each candidate.
@@ -82,6 +95,11 @@ def tune(
     group_sizes: Any = None,
     *,
     transpose_rhs: bool = False,
+    preferred_element_type: Any = None,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
+    causal: bool = False,
+    activation: str = "swiglu",
     seconds: float = 1.0,
     progress: Callable[[float], object] | None = None,
     interpret: Any = None,
@@ -89,15 +107,21 @@ def tune(
     """Measure tiles of a product, and store the fastest for later calls of its sizes without a `tiling`.
 
     They are stored in the cache folder, for this processor and this number of threads, or for this kind of GPU.
-    Results stay bitwise identical: tiles that would sum in another order are not candidates.
+    Results stay bitwise identical: tiles that would sum in another order are not candidates. Only those of `attention`
+    are: its result then has other last bits.
 
     Args:
-        function: `gmm`, `tgmm` or `matmul`. On a GPU those of `palladio.library.hopper` too, of which 8-bit floats and
-            float32 are tuned.
+        function: `gmm`, `tgmm` or `matmul`; on a GPU also `attention`, and `moe_mlp`, whose first product is tuned. On
+            a GPU those of `palladio.library.hopper` too, of which 8-bit floats and float32 are tuned.
         lhs, rhs: the operands, or `pl.ShapeDtypeStruct`s: only shapes and dtypes are used. The measured products are
-            of normal random numbers.
-        group_sizes: `i32[groups]`, for `gmm` and `tgmm`: typical sizes, e.g. uneven ones.
-        transpose_rhs: as in `gmm`; on a GPU as in `palladio.library.hopper.matmul` too.
+            of normal random numbers. Of `attention` the queries and the keys, with values as wide as these; of
+            `moe_mlp` the tokens and `gate_up`.
+        group_sizes: `i32[groups]`, for `gmm` and `tgmm`: typical sizes, e.g. uneven ones. For `moe_mlp` the number of
+            assignments of each expert.
+        transpose_rhs: as in `gmm`; on a GPU as in `palladio.library.hopper.matmul` too. `transposed` of `moe_mlp`.
+        preferred_element_type, lhs_scale, rhs_scale: on a GPU, as in `palladio.library.hopper.gmm`, `tgmm` and
+            `matmul`; only shapes and dtypes of factors are used.
+        causal, activation: as in `attention` and `moe_mlp`.
         seconds: the time to measure each compiled size, without compilation.
         progress: called with the completed fraction, from 0 to 1.
         interpret: "hopper" for the first GPU; with None, arrays on a GPU decide for that.
@@ -111,15 +135,20 @@ def tune(
     """
     on_card = pl.chosen_executor(interpret, (lhs, rhs)) == "hopper"
     name = _name(function, on_card)
-    left = require_array(lhs, "lhs", 2, "[k, m]" if name == "tgmm" else "[m, k]", floats=not on_card)
-    right = (3, "[groups, k, n]") if name == "gmm" else (2, "[m, n]")
-    require_array(rhs, "rhs", *right, floats=not on_card)
-    if name != "matmul" and group_sizes is None:
+    left = require_array(lhs, "lhs", *_FORMS[name][0], floats=not on_card)
+    require_array(rhs, "rhs", *_FORMS[name][1], floats=not on_card)
+    if name not in _UNGROUPED and group_sizes is None:
         raise fail(pl.PalladioTypeError, "a product of groups has sizes", argument="group_sizes", got="None")
     given = group_sizes.tolist() if pl.is_on_gpu(group_sizes) else group_sizes
-    sizes = None if name == "matmul" else group_sizes_of(given, left[1] if name == "tgmm" else left[0])
+    most = None if name == "moe_mlp" else left[1] if name == "tgmm" else left[0]
+    sizes = None if name in _UNGROUPED else np.asarray(given, np.int32) if most is None else group_sizes_of(given, most)
     if on_card:
-        found = [_on_card(function, name, lhs, rhs, sizes, transpose_rhs, seconds, progress)]
+        factors = lhs_scale, rhs_scale
+        options = transpose_rhs, preferred_element_type, factors, causal, activation
+        problem = _on_card(function, name, (lhs, rhs, sizes), *options)
+        model, times = problem.times(seconds, progress)
+        found = [Tuned.of(problem.sizes, model, times)]
+        problem.keep(found[0].tiling)
     else:
         kinds: dict[str, Callable[..., Iterator[_Problem]]] = {"gmm": _gmm, "tgmm": _tgmm, "matmul": _matmul}
         problems = [*kinds[name](lhs, rhs, sizes, transpose_rhs)]
@@ -136,28 +165,30 @@ def _name(function: Callable[..., Any], on_card: bool) -> str:
     if on_card:
         from palladio.library import hopper
 
-        known += [hopper.gmm, hopper.tgmm, hopper.matmul]
+        known += [hopper.gmm, hopper.tgmm, hopper.matmul, hopper.attention, hopper.moe_mlp, attention, moe_mlp]
     if function not in known:
-        raise fail(
-            pl.PalladioValueError, "tiles are tuned of gmm, tgmm and matmul only", argument="function", got=found
-        )
+        rule = "tiles are tuned of gmm, tgmm and matmul only, on a GPU of attention and moe_mlp too"
+        raise fail(pl.PalladioValueError, rule, argument="function", got=found)
     return found
 
 
 def _on_card(
     function: Callable[..., Any],
     name: str,
-    lhs: Array,
-    rhs: Array,
-    sizes: Any,
+    given: tuple[Array, Array, Any],
     transpose: bool,
-    seconds: float,
-    progress: Callable[[float], object] | None,
-) -> Tuned:
+    preferred: Any,
+    factors: tuple[Any, Any],
+    causal: bool,
+    activation: str,
+) -> Any:
+    """The measurement of a function on a GPU, `palladio.library.hopper.tuned.Timed`."""
     from palladio.library import hopper
-    from palladio.library.hopper.tuned import measurement
+    from palladio.library.hopper.attention import measurement as of_attention
+    from palladio.library.hopper.experts.layer import measurement as of_layer
+    from palladio.library.hopper.tuned import measurement as of_product
 
-    own = getattr(hopper, name)
+    own, (lhs, rhs, sizes) = getattr(hopper, name), given
     if function is not own and not {dtype_of(lhs), dtype_of(rhs)} <= HALVES:
         raise fail(
             pl.PalladioTypeError,
@@ -167,11 +198,11 @@ def _on_card(
             got=f"{dtype_of(lhs)} and {dtype_of(rhs)}",
             hint=f"tune palladio.library.hopper.{name}, which multiplies them there",
         )
-    problem = measurement(own, name, lhs, rhs, sizes, transpose)
-    model, times = problem.times(seconds, progress)
-    found = Tuned.of(problem.sizes, model, times)
-    problem.keep(found.tiling)
-    return found
+    if name == "attention":
+        return of_attention(lhs, rhs, causal)
+    if name == "moe_mlp":
+        return of_layer(lhs, rhs, sizes, activation, transpose)
+    return of_product(own, name, lhs, rhs, sizes, transpose, preferred, factors)
 
 
 def _share(progress: Callable[[float], object] | None, number: int, count: int) -> Callable[[float], object] | None:

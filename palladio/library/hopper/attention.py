@@ -18,8 +18,9 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.library.checks import dtype_of, fail, require_array, require_number, stored, zeros
-from palladio.library.hopper.kept import RowBucket, called, kept_call
+from palladio.library.hopper.kept import Divided, RowBucket, called, counting, keeps, kept_call, kernel_rows, staged
 from palladio.library.hopper.limits import (
+    CARD,
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
     MEMORY_GROUP,
@@ -29,9 +30,16 @@ from palladio.library.hopper.limits import (
     require_shared,
 )
 from palladio.library.hopper.ring import Ring, ring_scratch
+from palladio.library.hopper.tuned import Listed, kept
 
 Ref = Any
 Value = Any
+
+BLOCKS, STAGES = (64, 80, 96, 112, 128, 144, 160, 176), (2, 3, 4)
+"""Keys of a step, and numbers of stages, that `measurement` tries."""
+
+HELD, REGISTER_BYTES = 200, 4
+"""The most registers of a thread that hold scores, weights and the result."""
 
 
 @pl.checked_call
@@ -60,6 +68,9 @@ class AttentionProblem:
     Fields:
         group: the number of heads of queries that share a head of keys and values.
         residuals: True if the logarithms of the sums of weights are a second result.
+        paired: True if there are as many keys as queries.
+        present: the number of queries that there are, i32[], at most `queries`; None for all. If they are `paired`,
+            there are as many keys.
     """
 
     heads: int
@@ -72,11 +83,33 @@ class AttentionProblem:
     scale: float
     config: Any
     residuals: bool = False
+    paired: bool = False
+    present: Value | None = None
+
+    def of_most(self, rows: int, present: Value | None = None) -> AttentionProblem:
+        """The problem of other numbers of queries, at most `rows`."""
+        keys = rows if self.paired else self.keys
+        return dataclasses.replace(self, queries=rows, keys=keys, present=present)
+
+    @property
+    def present_queries(self) -> Value:
+        """The number of queries that there are."""
+        return self.queries if self.present is None else self.present
+
+    @property
+    def present_keys(self) -> Value:
+        """The number of keys that there are."""
+        return self.present if self.paired and self.present is not None else self.keys
 
     @property
     def rows(self) -> int:
         """Queries of a block."""
         return COMPUTE_GROUPS * int(self.config.block_q)
+
+    def shared_bytes(self, dtype: Any) -> int:
+        """The shared memory of a block."""
+        both, widest = self.width + self.out_width, max(self.width, self.out_width)
+        return int(dtype.itemsize * (self.rows * widest + self.config.stages * self.config.block_kv * both))
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -84,12 +117,12 @@ class AttentionProblem:
 
     def steps(self, first_row: Value) -> Value:
         """The number of blocks of keys for the block of queries from `first_row`."""
-        steps = pl.cdiv(self.keys, self.config.block_kv)
+        steps = _cdiv(self.present_keys, self.config.block_kv)
         return jnp.minimum(steps, _cdiv(first_row + self.rows, self.config.block_kv)) if self.causal else steps
 
     def unmasked_steps(self, first_row: Value) -> Value:
         """The number of blocks of keys without a mask, for a warpgroup's queries from `first_row`."""
-        whole = self.keys // self.config.block_kv
+        whole = self.present_keys // self.config.block_kv
         return jnp.minimum(whole, (first_row + 1) // self.config.block_kv) if self.causal else whole
 
 
@@ -140,8 +173,9 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(staged, out.at[head, pl.ds(own_row, config.block_q)])
         if lse:
-            inside = own_row + jnp.arange(config.block_q) < problem.queries
-            plgpu.store(lse[0].at[head, pl.ds(own_row, config.block_q)], logarithm, mask=inside)
+            count = problem.present_queries
+            inside = own_row + jnp.arange(config.block_q) < count
+            plgpu.store(lse[0].at[pl.ds(head * count + own_row, config.block_q)], logarithm, mask=inside)
         plgpu.wait_smem_to_gmem(0)
 
 
@@ -210,7 +244,7 @@ def masked_scores(
     """
     queries, keys = (1, 0) if transposed else (0, 1)
     column = first_column + lax.broadcasted_iota(jnp.int32, scores.shape, keys)
-    seen = column < problem.keys
+    seen = column < problem.present_keys
     if problem.causal:
         seen &= column <= first_row + lax.broadcasted_iota(jnp.int32, scores.shape, queries)
     return jnp.where(seen, scores, -jnp.inf)
@@ -253,15 +287,14 @@ def attention(
         PalladioValueError: shapes that do not match, no keys, a configuration that does not fit into a block.
     """
     key = "attention", causal, scale, config
-    kept = None if save_residuals else kept_call(key, interpret, (q, k, v), out)
-    if kept is not None:
-        return kept
+    known = None if save_residuals else kept_call(key, interpret, (q, k, v), out)
+    if known is not None:
+        return known
     problem, lead = attention_problem(q, k, v, causal, scale)
-    chosen = AttentionConfig(block_kv=80 if max(problem.width, problem.out_width) > 128 else 128)
-    config = require_config(chosen if config is None else config, AttentionConfig)
-    problem = dataclasses.replace(problem, config=config, residuals=save_residuals)
-    m, d, e, dtype = problem.queries, problem.width, problem.out_width, dtype_of(q)
-    require_shared(dtype.itemsize * (problem.rows * max(d, e) + config.stages * config.block_kv * (d + e)))
+    m, e, dtype = problem.queries, problem.out_width, dtype_of(q)
+    config = require_config(_division(problem, dtype) if config is None else config, AttentionConfig)
+    problem = dataclasses.replace(problem, config=config, residuals=bool(save_residuals))
+    require_shared(problem.shared_bytes(dtype))
     if save_residuals and out is not None:
         rule = "there is no array for the logarithms of the sums"
         raise fail(pl.PalladioValueError, rule, argument="out", expected="None with save_residuals=True")
@@ -270,29 +303,90 @@ def attention(
         empty = zeros(shape, dtype, q, k, v)
         return (empty, zeros((*lead, m), jnp.float32, q, k, v)) if save_residuals else stored(empty, out)
     operands = tuple(map(_in_heads, (q, k, v)))
-    if save_residuals:
-        result, logarithms = _kernel(problem, dtype, interpret)(*operands)
-        return result.reshape(shape), logarithms.reshape((*lead, m))
     bucket = _bucket(problem, dtype, interpret)
-    kernel = functools.partial(_kernel, problem, dtype, interpret)
+
+    def kernel() -> Any:
+        return Divided(_kernel(problem, dtype, interpret), config)
+
+    if save_residuals:
+        run = staged((key, "residuals"), kernel, interpret, operands, bucket) if keeps(operands) else kernel()
+        result, logarithms = run(*operands)
+        return result.reshape(shape), logarithms.reshape((*lead, m))
     return called(key, kernel, interpret, (q, k, v), shape, out, operands=operands, flat=flat, bucket=bucket)
 
 
 def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket | None:
     """The numbers of queries that share a kernel.
 
-    With a causal mask and as many keys, the keys past the last are past every query. Otherwise they would need a mask
-    of their own, so the number of keys is compiled into the kernel.
+    With a causal mask and as many keys, the keys past the last are past every query. Without a mask the kernel takes
+    their number. A number of keys that is not that of the queries is compiled into the kernel.
     """
-    both = problem.causal and problem.keys == problem.queries
+    operands = {0: 1, 1: 1, 2: 1} if problem.paired else {0: 1}
 
     def kernel(rows: int) -> Any:
-        keys = rows if both else problem.keys
-        return _kernel(dataclasses.replace(problem, queries=rows, keys=keys), dtype, interpret)
+        return Divided(_kernel(problem.of_most(rows), dtype, interpret), problem.config)
 
-    operands = {0: 1, 1: 1, 2: 1} if both else {0: 1}
-    widths = problem.width * dtype.itemsize, problem.out_width * dtype.itemsize
-    return RowBucket.of(problem.queries, operands, widths, kernel, result=1)
+    def of_some(rows: int) -> Any:
+        run = counting(lambda present: _kernel(problem.of_most(rows, present), dtype, interpret))
+        return Divided(run, problem.config)
+
+    bucket = RowBucket.of(problem.queries, operands, _widths(problem, dtype), kernel, result=1)
+    if bucket is None or not (problem.residuals or (problem.paired and not problem.causal)):
+        return bucket
+    return bucket.counting({}, of_some, {1: (0, problem.heads)} if problem.residuals else {})
+
+
+def _widths(problem: AttentionProblem, dtype: Any) -> tuple[int, int]:
+    return problem.width * dtype.itemsize, problem.out_width * dtype.itemsize
+
+
+def _model(problem: AttentionProblem) -> AttentionConfig:
+    return AttentionConfig(block_kv=80 if max(problem.width, problem.out_width) > 128 else 128)
+
+
+def _division(problem: AttentionProblem, dtype: Any) -> AttentionConfig:
+    """The configuration that was the fastest on this machine's card; the default one if none was measured."""
+    found = kept("attention", _parts(problem, dtype))
+    return _model(problem) if found is None else AttentionConfig(*found)
+
+
+def _parts(problem: AttentionProblem, dtype: Any) -> tuple[int | str, ...]:
+    """A problem, as in `tuned.kept`."""
+    most = problem.of_most(kernel_rows(problem.queries, _widths(problem, dtype)))
+    sizes = most.heads, most.group, most.queries, most.keys, most.width, most.out_width
+    return *sizes, int(most.causal), str(dtype)
+
+
+def measurement(q: Any, k: Any, causal: bool) -> Listed:
+    """The measurement of `attention`, for values as wide as keys.
+
+    Args:
+        q, k: arrays of which only shapes and dtypes are used.
+    """
+    dtype = dtype_of(q)
+    problem, _ = attention_problem(q, k, k, causal, None)
+    model = _model(problem)
+    configs = [AttentionConfig(64, block, stages) for block in BLOCKS for stages in STAGES]
+    fitting = [each for each in configs if _fits(dataclasses.replace(problem, config=each), dtype)]
+    most = problem.of_most(kernel_rows(problem.queries, _widths(problem, dtype)))
+    kv_heads = problem.heads // problem.group
+    shapes = [(problem.heads, most.queries), *[(kv_heads, most.keys)] * 2]
+    operands = [pl.ShapeDtypeStruct((*shape, problem.width), dtype) for shape in shapes]
+
+    def run(config: AttentionConfig) -> Any:
+        return lambda q, k, v: attention(q, k, v, causal=causal, config=config)
+
+    sizes = most.queries, most.keys, problem.width
+    return Listed("attention", sizes, operands, run, _parts(problem, dtype), [*dict.fromkeys([model, *fitting])])
+
+
+def _fits(problem: AttentionProblem, dtype: Any) -> bool:
+    """True if the scores, the weights and the result fit into registers, and the buffers into shared memory."""
+    config = problem.config
+    held = config.block_q * (config.block_kv + problem.out_width)
+    weights = config.block_q * config.block_kv * dtype.itemsize // REGISTER_BYTES
+    shared = problem.shared_bytes(dtype) + CARD.shared_alignment <= CARD.shared_bytes
+    return shared and held + weights <= HELD * CARD.warpgroup_threads
 
 
 def _in_heads(x: Any) -> Any:
@@ -320,7 +414,7 @@ def attention_problem(
     factor = d**-0.5 if scale is None else require_number(scale, "scale")
     heads, kv_heads = math.prod(lead), math.prod(k_lead)
     group = heads // kv_heads if heads else 1
-    return AttentionProblem(heads, group, m, n, d, e, bool(causal), factor, None), tuple(lead)
+    return AttentionProblem(heads, group, m, n, d, e, bool(causal), factor, None, paired=m == n), tuple(lead)
 
 
 def _shape(value: Any, argument: str) -> tuple[int, ...]:
@@ -343,7 +437,7 @@ def _kernel(problem: AttentionProblem, dtype: Any, interpret: Any) -> Any:
     out = pl.ShapeDtypeStruct((problem.heads, problem.queries, problem.out_width), dtype)
     return plgpu.kernel(
         functools.partial(_attention_kernel, problem=problem),
-        (out, pl.ShapeDtypeStruct(out.shape[:2], jnp.float32)) if problem.residuals else out,
+        (out, pl.ShapeDtypeStruct((problem.heads * problem.queries,), jnp.float32)) if problem.residuals else out,
         scratch_types=scratch,
         grid=problem.grid,
         grid_names=("head", "block"),

@@ -23,7 +23,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, zeros
 from palladio.library.hopper.attention import AttentionProblem, attention_problem, masked_scores
-from palladio.library.hopper.kept import keeps, staged
+from palladio.library.hopper.kept import RowBucket, counting, keeps, staged
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -96,7 +96,7 @@ def _queries_kernel(
     ring = Ring.of(scratch, "steps")
     group, head = pl.axis_index("warpgroup"), pl.axis_index("head")
     first = pl.axis_index("block") * _owned(problem)
-    steps = pl.cdiv(problem.keys, step_rows)
+    steps = (problem.present_keys + (step_rows - 1)) // step_rows
     if problem.causal:
         steps = jnp.minimum(steps, (first + _owned(problem) + step_rows - 1) // step_rows)
 
@@ -343,21 +343,37 @@ def attention_vjp(
         dq, dk, dv = (zeros(tuple(x.shape), dtype_of(q), q, k, v) for x in (q, k, v))
         return dq, dk, dv
     shapes = [tuple(x.shape) for x in (q, k, v)]
-    q, k, v, out, grad = (x.reshape((-1, *x.shape[-2:])) for x in (q, k, v, out, grad))
-    lse = lse.reshape((-1, m))
-    given, key = (q, k, v, out, lse, grad), ("attention_vjp", causal, problem.scale, config)
-    kernels = functools.partial(_gradients, problem, interpret=interpret)
-    run = staged(key, lambda: kernels, interpret, given) if keeps(given) else kernels
+    # Rows along one axis have the same place in kernels for more of them; the copy engine takes those of several heads.
+    rows = out.reshape((-1, e)), grad.reshape((-1, e)), lse.reshape((-1,))
+    given = (*(x.reshape((-1, *x.shape[-2:])) for x in (q, k, v, grad)), *rows)
+    key, kernels = ("attention_vjp", causal, problem.scale, config), functools.partial(_gradients, problem, interpret)
+    bucket = _bucket(problem, dtype_of(q), interpret)
+    run = staged(key, lambda: kernels, interpret, given, bucket) if keeps(given) else kernels
     dq, dk, dv = run(*given)
     return dq.reshape(shapes[0]), dk.reshape(shapes[1]), dv.reshape(shapes[2])
 
 
-def _gradients(
-    problem: AttentionProblem, q: Any, k: Any, v: Any, out: Any, lse: Any, grad: Any, interpret: Any
-) -> tuple[Any, Any, Any]:
-    """The three launches, of arrays with one leading axis."""
+def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket | None:
+    """The numbers of queries, and of keys if there are as many, that share kernels; see `attention`."""
+
+    def kernel(rows: int) -> Any:
+        return counting(lambda present: functools.partial(_gradients, problem.of_most(rows, present), interpret))
+
+    each = {0: 1, 1: 1, 2: 1} if problem.paired else {0: 1}
+    widths = problem.width * dtype.itemsize, problem.out_width * dtype.itemsize
+    bucket = RowBucket.of(problem.queries, {**each, 3: 1}, widths, kernel)
+    rows = dict.fromkeys((4, 5, 6), (0, problem.heads))
+    return None if bucket is None else bucket.counting(rows, kernel, dict.fromkeys(each, (1, 1)))
+
+
+def _gradients(problem: AttentionProblem, interpret: Any, *given: Any) -> tuple[Any, Any, Any]:
+    """The three launches, of q, k, v and the gradient with one leading axis, and of the rows of all heads: of the
+    result, of its gradient, and of lse.
+    """
+    q, k, v, grad, *rows = given
+    out, out_grad, lse = rows
     (_, m, d), (kv_heads, n, e), dtype = q.shape, v.shape, dtype_of(q)
-    given = q, k, v, grad, lse, _delta(out, grad, interpret)
+    given = q, k, v, grad, *_delta(problem, out, out_grad, lse, interpret)
     (dq,) = _kernel(_queries_kernel, problem, (problem.heads, m), [(m, d)], (d, e), dtype, interpret)(*given)
     dk, dv = _kernel(_keys_kernel, problem, (kv_heads, n), [(n, d), (n, e)], (d, e), dtype, interpret)(*given)
     return dq, dk, dv
@@ -417,25 +433,28 @@ DELTA_ROWS = 64
 """The rows of a block of `_delta_kernel`."""
 
 
-def _delta_kernel(out: Ref, grad: Ref, delta: Ref) -> None:
-    """One block: the sum of each of its rows of `out * grad`."""
+def _delta_kernel(out: Ref, grad: Ref, lse: Ref, known: Ref, delta: Ref, *, problem: AttentionProblem) -> None:
+    """One block: the sum of each of its rows of `out * grad`, and their lse, infinite past the last row."""
     head, first = pl.axis_index("head"), pl.axis_index("block") * DELTA_ROWS
-    rows = pl.ds(first, DELTA_ROWS)
-    inside = first + jnp.arange(DELTA_ROWS) < out.shape[1]
-    each = jnp.broadcast_to(inside[:, None], (DELTA_ROWS, out.shape[2]))
-    loaded = [plgpu.load(ref.at[head, rows], mask=each, other=0.0).astype(jnp.float32) for ref in (out, grad)]
+    number = first + jnp.arange(DELTA_ROWS)
+    own, rows = pl.ds(head * problem.present_queries + first, DELTA_ROWS), pl.ds(first, DELTA_ROWS)
+    present, inside = number < problem.present_queries, number < problem.queries
+    each = jnp.broadcast_to(present[:, None], (DELTA_ROWS, out.shape[1]))
+    loaded = [plgpu.load(ref.at[own], mask=each, other=0.0).astype(jnp.float32) for ref in (out, grad)]
     plgpu.store(delta.at[head, rows], jnp.sum(loaded[0] * loaded[1], axis=1), mask=inside)
+    plgpu.store(known.at[head, rows], plgpu.load(lse.at[own], mask=present, other=jnp.inf), mask=inside)
 
 
-def _delta(out: Any, grad: Any, interpret: Any) -> Any:
-    """f32[heads, m]: the sum of each row of `out * grad`, dtype[heads, m, e]."""
-    heads, m, _ = out.shape
+def _delta(problem: AttentionProblem, out: Any, grad: Any, lse: Any, interpret: Any) -> tuple[Any, Any]:
+    """`lse` and the sum of each row of `out * grad`, both f32[heads, m], from the rows of all heads."""
+    wanted = pl.ShapeDtypeStruct((problem.heads, problem.queries), jnp.float32)
     call = plgpu.kernel(
-        _delta_kernel,
-        pl.ShapeDtypeStruct((heads, m), jnp.float32),
-        grid=(heads, pl.cdiv(m, DELTA_ROWS)),
+        functools.partial(_delta_kernel, problem=problem),
+        (wanted, wanted),
+        grid=(problem.heads, pl.cdiv(problem.queries, DELTA_ROWS)),
         grid_names=("head", "block"),
         interpret=interpret,
         name="attention_delta",
     )
-    return call(out, grad)
+    known, delta = call(out, grad, lse)
+    return known, delta

@@ -33,7 +33,7 @@ from palladio.library.checks import (
 )
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import Divided, RowBucket, called, kept_call
+from palladio.library.hopper.kept import Divided, RowBucket, called, counting, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     FLOATS,
@@ -49,6 +49,7 @@ from palladio.library.hopper.scales import (
     TENSOR,
     Scales,
     block_factor,
+    block_rows,
     epilogue_factor,
     require_scaled_config,
     scales_of,
@@ -115,7 +116,7 @@ class GroupedProblem:
         config = self.config
         matrix = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), lhs), pl.ShapeDtypeStruct(matrix, rhs)]
-        return [*found, pl.ShapeDtypeStruct((1, config.tile_m), jnp.float32)] if self.scales.of_blocks else found
+        return [*found, pl.ShapeDtypeStruct((config.tile_m,), jnp.float32)] if self.scales.of_blocks else found
 
     def tgmm_blocks(self, dtype: Any) -> list[Any]:
         """The blocks of a stage of tgmm's ring, for operands of a dtype."""
@@ -143,11 +144,17 @@ class GroupedProblem:
 # gmm.
 
 
-def gmm_tile(problem: GroupedProblem, sizes: Value, first: Value, visit: Value, column: Value) -> OutputTile:
+def gmm_tile(
+    problem: GroupedProblem, sizes: Value, first: Value, visit: Value, column: Value, present: Value | None = None
+) -> OutputTile:
     """The tile of a visit in gmm: groups are in order, each divided into tiles from its first row.
 
     The rows of no group follow the last group, then empty visits. Groups without a matrix take no steps.
+
+    Args:
+        present: the number of rows that there are, at most `problem.rows`; None for all.
     """
+    present = problem.rows if present is None else present
     total = problem.selection.total
     tile = problem.config.tile_m
     tiles = (sizes + (tile - 1)) // tile
@@ -160,7 +167,7 @@ def gmm_tile(problem: GroupedProblem, sizes: Value, first: Value, visit: Value, 
     chosen, matrix = grouped, group
     if problem.groups != total:
         chosen, matrix = (group >= first) & (group < first + problem.groups), jnp.maximum(group - first, 0)
-    size = jnp.where(grouped, own, problem.rows - start)
+    size = jnp.where(grouped, own, present - start)
     first_row = start + within * tile
     rows = jnp.clip(size - within * tile, 0, tile)
     return OutputTile(
@@ -183,9 +190,14 @@ def _gmm_kernel(
     first: Value = 0,
     existing: Ref | None = None,
     factors: Sequence[Ref] = (),
+    present: Value | None = None,
     **scratch: Any,
 ) -> None:
-    """One persistent block of gmm, for the groups from `first`, with optional existing values and scale factors."""
+    """One persistent block of gmm, for the groups from `first`, with optional existing values and scale factors.
+
+    Args:
+        present: as in `gmm_tile`; existing values and factors of further rows are not accessed.
+    """
     config, scales = problem.config, problem.scales
     plane = problem.gmm_plane
     ring = Ring.of(scratch, "operands", (*config.shared, ())[: 3 if scales.of_blocks else 2])
@@ -193,13 +205,14 @@ def _gmm_kernel(
     group = pl.axis_index("warpgroup")
     own_row, own_column = config.own_corner(group)
     own_rows = config.own_shape[0]
+    all_rows = problem.rows if present is None else present
 
     def scale(tile: OutputTile) -> dict[str, Ref]:
         found = dict(zip(scales.given, factors, strict=True))
         return found if scales.y in (None, TENSOR) else {**found, "y": found["y"].at[tile.group]}
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
-        return gmm_tile(problem, known_sizes, first, *config.raster(info.index[0], *plane))
+        return gmm_tile(problem, known_sizes, first, *config.raster(info.index[0], *plane), present)
 
     def sources(tile: OutputTile, step: Value) -> tuple[Ref, ...]:
         depth = pl.ds(step * config.tile_k, config.tile_k)
@@ -207,7 +220,9 @@ def _gmm_kernel(
         matrix = rhs.at[tile.group, columns, depth] if problem.transpose_rhs else rhs.at[tile.group, depth, columns]
         rows = pl.ds(tile.first_row, config.tile_m)
         blocks = lhs.at[rows, depth], matrix
-        return (*blocks, factors[0].at[pl.ds(step, 1), rows]) if scales.of_blocks else blocks
+        if not scales.of_blocks:
+            return blocks
+        return *blocks, block_rows(factors[0], step, tile.first_row, config.tile_m, all_rows)
 
     def multiply(acc: Ref, tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref, *_: Ref) -> None:
         right = rhs_block.T if problem.transpose_rhs else rhs_block
@@ -221,10 +236,10 @@ def _gmm_kernel(
         row, column = tile.row + own_row, tile.column + own_column
         applied = None
         if scales.given and not scales.of_blocks:
-            applied = epilogue_factor(scales, scale(tile), row, own_rows, column)
+            applied = epilogue_factor(scales, scale(tile), row, own_rows, column, all_rows)
         if existing is not None:
             other = tile.steps == 0
-            pl.when(other)(lambda: _set(acc, _part(existing, row, column, acc.shape)))
+            pl.when(other)(lambda: _set(acc, _part(existing, row, column, acc.shape, all_rows)))
             applied = applied and _where_not(other, applied)
         store_tile(acc, scratch["staging"].at[group], out, row, column, rows, applied)
 
@@ -238,9 +253,17 @@ def _where_not(other: Value, factor: Callable[[int, int], Value]) -> Callable[[i
     return lambda first, count: jnp.where(other, 1.0, factor(first, count))
 
 
-def _gmm_of_some_kernel(sizes: Ref, lhs: Ref, rhs: Ref, *refs: Ref, problem: GroupedProblem, **scratch: Any) -> None:
+def _gmm_of_some_kernel(
+    sizes: Ref,
+    lhs: Ref,
+    rhs: Ref,
+    *refs: Ref,
+    problem: GroupedProblem,
+    present: Value | None = None,
+    **scratch: Any,
+) -> None:
     *others, out = refs
-    _gmm_kernel(sizes, lhs, rhs, out, problem, *problem.selection.refs(others), **scratch)
+    _gmm_kernel(sizes, lhs, rhs, out, problem, *problem.selection.refs(others), present, **scratch)
 
 
 # tgmm.
@@ -250,12 +273,10 @@ def _set(acc: Ref, value: Value) -> None:
     acc[...] = value
 
 
-def _part(array: Ref, row: Value, column: Value, shape: tuple[int, int]) -> Value:
-    """f32 of this shape: a part of a matrix in global memory, 0 outside the matrix."""
-    inside = [
-        first + jnp.arange(count) < extent
-        for first, count, extent in zip((row, column), shape, array.shape, strict=True)
-    ]
+def _part(array: Ref, row: Value, column: Value, shape: tuple[int, int], end: Value | None = None) -> Value:
+    """f32 of this shape: a part of a matrix in global memory, 0 outside the matrix, and in rows from `end`."""
+    ends = array.shape[0] if end is None else end, array.shape[1]
+    inside = [first + jnp.arange(count) < extent for first, count, extent in zip((row, column), shape, ends)]
     mask = jnp.broadcast_to(inside[0][:, None], shape) & jnp.broadcast_to(inside[1][None, :], shape)
     part = array.at[pl.ds(row, shape[0]), pl.ds(column, shape[1])]
     return plgpu.load(part, mask=mask, other=0.0).astype(jnp.float32)
@@ -395,8 +416,7 @@ def gmm(
         `preferred_element_type[m, n]`. Rows that belong to no group of `rhs` are zero, or those of `existing_out`.
 
     Raises:
-        PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a configuration that makes no
-            sense or does not fit into a block.
+        PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; an invalid configuration.
     """
     number, further = _further(group_offset, existing_out)
     factors = [each for each in (lhs_scale, rhs_scale) if each is not None]
@@ -425,15 +445,30 @@ def gmm(
     body = _gmm_kernel if selection.of_all and not factors else _gmm_of_some_kernel
     types = dtype_of(lhs), dtype_of(rhs)
 
-    def kernel(rows: int) -> Any:
+    def kernel(rows: int, counted: bool = False) -> Any:
         problem = GroupedProblem(rows, k, n, groups, divided(rows), bool(transpose_rhs), selection, scales)
         blocks, tiles = problem.gmm_blocks(*types), math.prod(problem.gmm_plane)
-        return Divided(_kernel(body, problem, (rows, n), dtype, blocks, tiles, interpret), problem.config)
 
-    widths = k * types[0].itemsize, n * dtype.itemsize
-    bucket = None if factors or selection.existing else RowBucket.of(m, {1: 0}, widths, kernel)
+        launch = functools.partial(_kernel, body, problem, (rows, n), dtype, blocks, tiles, interpret)
+        return Divided(counting(launch) if counted else launch(), problem.config)
+
+    bucket = RowBucket.of(m, {1: 0}, (k * types[0].itemsize, n * dtype.itemsize), kernel)
+    if bucket is not None and (counted := _counted_rows(selection, scales, len(further), m, factors)):
+        bucket = bucket.counting(counted, functools.partial(kernel, counted=True))
     given, whole = (sizes, lhs, rhs, *further, *factors), functools.partial(kernel, m)
     return called(key, whole, interpret, arrays, (m, n), out, operands=given, bucket=bucket)
+
+
+def _counted_rows(
+    selection: Selection, scales: Scales, further: int, m: int, factors: Sequence[Array]
+) -> dict[int, tuple[int, int]]:
+    """The operands of gmm whose rows threads access, as in `RowBucket`.
+
+    Args:
+        further: the number of operands between the matrices and the factors, existing values last.
+    """
+    found = {2 + further: (0, 1)} if selection.existing else {}
+    return {**found, 3 + further: (0, factors[0].shape[0] // m)} if scales.of_rows else found
 
 
 @pl.checked_call
@@ -591,16 +626,17 @@ def _kernel(
     blocks: Sequence[Any],
     tiles: int,
     interpret: Any,
+    present: Value | None = None,
 ) -> Any:
-    """The launch, a function of the group sizes and the operands."""
-    config = problem.config
+    """The launch, a function of the group sizes and the operands; `present` as in `_gmm_kernel`."""
+    config, count = problem.config, {} if present is None else {"present": present}
     scratch = {
         **ring_scratch("operands", blocks, config.stages, config.mesh.get("cluster_names", ())),
         "staging": config.staging(dtype),
         "cleared": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS),
     }
     return plgpu.kernel(
-        functools.partial(body, problem=problem),
+        functools.partial(body, problem=problem, **count),
         pl.ShapeDtypeStruct(shape, dtype),
         scratch_types=scratch,
         grid=(config.clusters(tiles),),

@@ -6,6 +6,7 @@ dtypes and options, a later call goes from the arrays to the launch.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from palladio.library import card_calls
 from palladio.library.card_calls import KEPT as _KEPT
 from palladio.library.checks import dtype_of, reshaped
 
-__all__ = ["Divided", "RowBucket", "called", "keeps", "kept_call", "kernel_rows", "most_rows", "staged"]
+__all__ = ["Divided", "RowBucket", "called", "counting", "keeps", "kept_call", "kernel_rows", "most_rows", "staged"]
 
 LEAST_OF_BLOCKS = 4096
 """The fewest rows for which a kernel is compiled whose blocks have some rows each."""
@@ -33,7 +34,7 @@ class RowBucket:
     """Numbers of rows that share a kernel, which is compiled for the largest of them.
 
     The kernel for more rows is launched with tensor maps of arrays with fewer, at whose ends the copy engine clips. Or
-    it is `counted`: its first operand is their number, an int32 that is passed by value, and it accesses no others. Or
+    it is `counted`: its last operand is their number, an int32 that is passed by value, and it accesses no others. Or
     each of its blocks accesses `of_block` rows only, and as many blocks are launched as there are rows for.
 
     Fields:
@@ -60,7 +61,7 @@ class RowBucket:
         kernel: Callable[[int], Callable[..., Any]],
         result: int | None = 0,
     ) -> RowBucket | None:
-        """The bucket of a number of rows; None if it has no other, or if the rows cannot be copied by the engine.
+        """The bucket of a number of rows; None if the rows cannot be copied by the engine.
 
         Above 4096 rows, at most one in 16 is added, as far as tiles of 128 rows do not have it anyway.
 
@@ -71,8 +72,21 @@ class RowBucket:
             result: the axis of the rows of the result; None if it has none.
         """
         axes, results = {n: (axis, 1) for n, axis in operands.items()}, {} if result is None else {0: (result, 1)}
-        most = kernel_rows(rows, widths)
-        return RowBucket(most, axes, kernel, results) if most != rows else None
+        return RowBucket(most_rows(rows), axes, kernel, results) if _copied(widths) else None
+
+    def counting(
+        self,
+        operands: Mapping[int, tuple[int, int]],
+        kernel: Callable[[int], Callable[..., Any]],
+        results: Mapping[int, tuple[int, int]] | None = None,
+    ) -> RowBucket:
+        """The same bucket for a kernel that takes the number of rows.
+
+        Args:
+            operands, kernel, results: as in the fields; further operands and results that have rows.
+        """
+        operands, results = {**self.operands, **operands}, {**self.results, **(results or {})}
+        return dataclasses.replace(self, operands=operands, kernel=kernel, results=results, counted=True)
 
     @staticmethod
     def with_count(
@@ -101,20 +115,19 @@ class RowBucket:
 
     def sizes(self, rows: int) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
         """The axes and sizes of the kernel's operands and results for a number of rows."""
-        first = 1 if self.counted else 0
-        operands = {n + first: (axis, rows * each) for n, (axis, each) in self.operands.items()}
+        operands = {n: (axis, rows * each) for n, (axis, each) in self.operands.items()}
         return operands, {n: (axis, rows * each) for n, (axis, each) in self.results.items()}
 
     def types(self, operands: Sequence[Any]) -> list[Any]:
         """Descriptions of the kernel's operands, of the largest number of rows."""
-        found = [pl.ShapeDtypeStruct((), jnp.int32)] if self.counted else []
+        found = []
         for position, each in enumerate(operands):
             shape = list(each.shape)
             if position in self.operands:
                 axis, many = self.operands[position]
                 shape[axis] = self.rows * many
             found.append(pl.ShapeDtypeStruct(tuple(shape), dtype_of(each)))
-        return found
+        return [*found, pl.ShapeDtypeStruct((), jnp.int32)] if self.counted else found
 
     def count(self, operands: Sequence[Any]) -> int:
         """The number of rows of some operands."""
@@ -131,7 +144,12 @@ def most_rows(rows: int) -> int:
 
 def kernel_rows(rows: int, widths: Sequence[int]) -> int:
     """The number of rows that the kernel for a number of rows is compiled for; arguments as in `RowBucket.of`."""
-    return most_rows(rows) if all(width % COPIED_BYTES == 0 for width in widths) else rows
+    return most_rows(rows) if _copied(widths) else rows
+
+
+def _copied(widths: Sequence[int]) -> bool:
+    """True if the engine copies rows of as many bytes."""
+    return all(width % COPIED_BYTES == 0 for width in widths)
 
 
 @dataclass(frozen=True)
@@ -146,17 +164,27 @@ class Divided:
         return self.call(*arrays, **options)
 
 
+def counting(launch: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+    """A function of arrays and, last, the number of their rows, as in a bucket that is `counted`.
+
+    Args:
+        launch: makes the function of the arrays from that number, i32[].
+    """
+    return lambda *arrays: launch(arrays[-1])(*arrays[:-1])
+
+
 class _Counted:
-    """A function of arrays that a kernel computes which takes the number of their rows first."""
+    """A function of arrays that a kernel computes which takes the number of their rows last."""
 
     def __init__(self, run: Any, rows: int) -> None:
         self._run, self._rows = run, np.array(rows, np.int32)
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
-        return self._run(self._rows, *arrays, out=out)
+        return self._run(*arrays, self._rows, out=out)
 
-    def ready(self, *_: Any) -> None:
-        """Always None: a launch needs the arrays, not only their addresses; see `Ahead.ready`."""
+    def ready(self, library: Any, device: int, shape: tuple[int, ...]) -> Any:
+        """As in `Ahead.ready`."""
+        return self._run.ready(library, device, shape, (self._rows,))
 
 
 def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = None) -> Any:

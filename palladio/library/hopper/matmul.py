@@ -16,7 +16,7 @@ import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import Divided, RowBucket, called, kept_call
+from palladio.library.hopper.kept import Divided, RowBucket, called, counting, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
@@ -34,6 +34,7 @@ from palladio.library.hopper.ring import Ring, ring_scratch
 from palladio.library.hopper.scales import (
     Scales,
     block_factor,
+    block_rows,
     epilogue_factor,
     require_scaled_config,
     scales_of,
@@ -71,7 +72,7 @@ class _Problem:
         config = self.config
         y_shape = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), x), pl.ShapeDtypeStruct(y_shape, y)]
-        return [*found, pl.ShapeDtypeStruct((1, config.tile_m), jnp.float32)] if self.scales.of_blocks else found
+        return [*found, pl.ShapeDtypeStruct((config.tile_m,), jnp.float32)] if self.scales.of_blocks else found
 
     def tile(self, info: plgpu.NDLoopInfo) -> OutputTile:
         """This block's tile at a step of its loop."""
@@ -82,8 +83,12 @@ class _Problem:
         return OutputTile(jnp.int32(0), first, config.tile_m, first, column * config.tile_n, steps, True)
 
 
-def _matmul_kernel(*refs: Ref, problem: _Problem, **scratch: Any) -> None:
-    """One persistent block; `refs` are x, y, their factors, and the result."""
+def _matmul_kernel(*refs: Ref, problem: _Problem, present: Value, **scratch: Any) -> None:
+    """One persistent block; `refs` are x, y, their factors, and the result.
+
+    Args:
+        present: the number of rows that have factors.
+    """
     x, y, *factors, out = refs
     config, scales = problem.config, problem.scales
     scale = dict(zip(scales.given, factors, strict=True))
@@ -95,7 +100,9 @@ def _matmul_kernel(*refs: Ref, problem: _Problem, **scratch: Any) -> None:
         rows, columns = pl.ds(tile.row, config.tile_m), pl.ds(tile.column, config.tile_n)
         depth = pl.ds(step * config.tile_k, config.tile_k)
         blocks = x.at[rows, depth], y.at[columns, depth] if problem.transpose_rhs else y.at[depth, columns]
-        return (*blocks, scale["x"].at[pl.ds(step, 1), rows]) if scales.of_blocks else blocks
+        if not scales.of_blocks:
+            return blocks
+        return *blocks, block_rows(scale["x"], step, tile.row, config.tile_m, present)
 
     def multiply(acc: Ref, tile: OutputTile, step: Value, x_block: Ref, y_block: Ref, *_: Ref) -> None:
         right = y_block.T if problem.transpose_rhs else y_block
@@ -108,7 +115,7 @@ def _matmul_kernel(*refs: Ref, problem: _Problem, **scratch: Any) -> None:
         row, column = tile.row + own_row, tile.column + own_column
         applied = None
         if scales.given and not scales.of_blocks:
-            applied = epilogue_factor(scales, scale, row, own_rows, column)
+            applied = epilogue_factor(scales, scale, row, own_rows, column, present)
         store_tile(acc, scratch["staging"].at[group], out, row, column, scale=applied)
 
     ring = Ring.of(scratch, "operands", (*config.shared, ())[: 3 if scales.of_blocks else 2])
@@ -183,16 +190,19 @@ def matmul(
         return stored(zeros((m, n), dtype, x, y), out)
     operands, sums = (dtype_of(x), dtype_of(y)), jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
 
-    def kernel(rows: int) -> Any:
+    def kernel(rows: int, counted: bool = False) -> Any:
         product = Product(rows, n, k, dtype_of(x), dtype, scaled=scales.of_blocks)
         chosen = division("matmul", product, bool(transpose_rhs)) if config is None else config
         chosen = require_matmul_config(chosen, dtype_of(x), dtype)
         if scales.of_blocks:
             require_scaled_config(chosen)
         problem = _Problem(rows, n, k, chosen, bool(transpose_rhs), scales, sums)
-        return Divided(_kernel(problem, *operands, dtype, interpret), chosen)
+        launch = functools.partial(_kernel, problem, *operands, dtype, interpret)
+        return Divided(counting(launch) if counted else launch(m), chosen)
 
-    bucket = None if factors else RowBucket.of(m, {0: 0}, (k * operands[0].itemsize, n * dtype.itemsize), kernel)
+    bucket = RowBucket.of(m, {0: 0}, (k * operands[0].itemsize, n * dtype.itemsize), kernel)
+    if bucket is not None and scales.of_rows:
+        bucket = bucket.counting({2: (0, factors[0].shape[0] // m)}, functools.partial(kernel, counted=True))
     whole = functools.partial(kernel, m)
     return called(key, whole, interpret, arrays, (m, n), out, operands=(x, y, *factors), bucket=bucket)
 
@@ -203,11 +213,12 @@ def _matrix(y: Any, transposed: bool) -> tuple[int, int]:
     return (shape[0], shape[1]) if transposed else (shape[1], shape[0])
 
 
-def _kernel(problem: _Problem, x: Any, y: Any, dtype: Any, interpret: Any) -> Any:
+def _kernel(problem: _Problem, x: Any, y: Any, dtype: Any, interpret: Any, present: Value) -> Any:
     """The launch, a function of `x`, `y` and their factors.
 
     Args:
         x, y: the dtypes of the operands.
+        present: the number of rows that have factors, at most `problem.m`.
     """
     config = problem.config
     peers = config.mesh.get("cluster_names", ())
@@ -216,7 +227,7 @@ def _kernel(problem: _Problem, x: Any, y: Any, dtype: Any, interpret: Any) -> An
         "staging": config.staging(dtype),
     }
     return plgpu.kernel(
-        functools.partial(_matmul_kernel, problem=problem),
+        functools.partial(_matmul_kernel, problem=problem, present=present),
         pl.ShapeDtypeStruct((problem.m, problem.n), dtype),
         scratch_types=scratch,
         grid=(config.clusters(math.prod(problem.plane)),),

@@ -39,6 +39,11 @@ class Scales:
         return self.x == BLOCK
 
     @property
+    def of_rows(self) -> bool:
+        """True if the factors of x are those of its rows, alone or in blocks."""
+        return self.x in (ROW, BLOCK)
+
+    @property
     def given(self) -> tuple[str, ...]:
         """The names of the operands that have factors."""
         return tuple(name for name, kind in (("x", self.x), ("y", self.y)) if kind is not None)
@@ -58,6 +63,8 @@ def scales_of(
     Args:
         groups: the number of groups of a grouped product, whose right operand has a matrix for each.
         names: the names of the arguments.
+
+    Those of blocks of x are one axis in the kernel: the copy engine takes rows of any length only from such an array.
 
     Raises:
         PalladioTypeError: factors that are not float32.
@@ -83,7 +90,7 @@ def scales_of(
             rule, expected = "a factor for the array, for each row, or for each block", " or ".join(map(str, known))
             raise fail(pl.PalladioValueError, rule, argument=argument, expected=expected, got=tuple(array.shape))
         kinds.append(kind)
-        arrays.append(array)
+        arrays.append(array.reshape((-1,)) if kind == BLOCK and argument == names[0] else array)
     found = Scales(*kinds)
     if (found.x == BLOCK) != (found.y == BLOCK):
         rule = "blocks of both operands have factors, or of none"
@@ -104,32 +111,45 @@ def require_scaled_config(config: MatmulConfig) -> None:
         )
 
 
+def block_rows(factors: Ref, step: Value, first: Value, count: int, rows: Value) -> Ref:
+    """f32[count]: the factors of rows of x from `first` in one block along k.
+
+    Args:
+        factors: f32[k / 128 * rows].
+        rows: the number of rows of x.
+    """
+    return factors.at[pl.ds(step * rows + first, count)]
+
+
 def block_factor(y_scale: Ref, x_factors: Ref, row: Value, rows: int, column: Value, step: Value) -> Value:
     """f32[rows, 1]: the factors of one block along k.
 
     Args:
         y_scale: f32[n / 128, k / 128].
-        x_factors: f32[1, tile_m], the factors of a tile's rows, in shared memory.
+        x_factors: f32[tile_m], the factors of a tile's rows, in shared memory.
         row, rows: the selected rows.
         column: the first column of the tile; a tile past the last column is computed for a cluster, not stored.
     """
     block = jnp.minimum(column // SCALED, y_scale.shape[0] - 1)
-    return (x_factors[0, pl.ds(row, rows)] * y_scale[block, step])[:, None]
+    return (x_factors[pl.ds(row, rows)] * y_scale[block, step])[:, None]
 
 
-def epilogue_factor(scales: Scales, refs: dict[str, Ref], row: Value, rows: int, column: Value) -> Any:
+def epilogue_factor(
+    scales: Scales, refs: dict[str, Ref], row: Value, rows: int, column: Value, end: Value | None = None
+) -> Any:
     """The factor of a piece of the result, a function of its first column in the tile and its number of columns.
 
     Args:
         refs: the factors by operand: f32[] for a tensor or group, f32[m] or f32[n] for rows.
         row, rows, column: the part of the result that a warpgroup stores.
+        end: the number of rows of x; by default as many as there are factors.
     """
     fixed: Value = 1.0
     for name, kind in (("x", scales.x), ("y", scales.y)):
         if kind in (TENSOR, GROUP):
             fixed = refs[name][...] * fixed
     if scales.x == ROW:
-        fixed = _part(refs["x"], row, rows)[:, None] * fixed
+        fixed = _part(refs["x"], row, rows, end)[:, None] * fixed
 
     def factor(first: int, count: int) -> Value:
         return _part(refs["y"], column + first, count)[None, :] * fixed if scales.y == ROW else fixed
@@ -137,7 +157,7 @@ def epilogue_factor(scales: Scales, refs: dict[str, Ref], row: Value, rows: int,
     return factor
 
 
-def _part(factors: Ref, first: Value, count: int) -> Value:
-    """f32[count]: factors from `first`; 0 past the last."""
-    inside = first + jnp.arange(count) < factors.shape[0]
+def _part(factors: Ref, first: Value, count: int, end: Value | None = None) -> Value:
+    """f32[count]: factors from `first`; 0 past the last, or from `end`."""
+    inside = first + jnp.arange(count) < (factors.shape[0] if end is None else end)
     return plgpu.load(factors.at[pl.ds(first, count)], mask=inside, other=0.0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from palladio.call import jit
 from palladio.hopper import compile as nvrtc
+from palladio.hopper.lowered import FewerRows
 from palladio.library import hopper
 from palladio.library.hopper import kept
 from palladio.library.hopper.kept import RowBucket
@@ -21,6 +23,10 @@ from tests.library.test_experts import gradients, reference
 
 pytestmark = pytest.mark.usefixtures("known_kernels")
 Y, RHS = normal(64, 96), normal(2, 64, 96)
+
+
+def positive(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).uniform(0.5, 2, shape).astype(F32)
 
 
 def fails(*_: Any, **__: Any) -> Any:
@@ -154,6 +160,157 @@ def test_queries_of_attention(card: FakeDriver, cuda: Torch, monkeypatch: pytest
     assert not card.failures
 
 
+NARROW = np.dtype(ml_dtypes.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("kind", ["tensors", "rows", "blocks"])
+def test_rows_of_a_product_with_factors(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    n, k = 136, 272
+    y = normal(n, k, dtype=NARROW)
+    y_scale = positive(*{"tensors": (), "rows": (n,), "blocks": (2, 3)}[kind])
+    of_y = y_scale.repeat(128, 0)[:n].repeat(128, 1)[:, :k] if kind == "blocks" else y_scale.reshape(-1, 1)
+    held = cuda.tensor(y), cuda.tensor(y_scale)
+
+    def right(m: int, **out: Any) -> None:
+        x, x_scale = normal(m, k, dtype=NARROW), positive(*{"tensors": (), "rows": (m,), "blocks": (3, m)}[kind])
+        of_x = x_scale.T.repeat(128, 1)[:, :k] if kind == "blocks" else x_scale.reshape(-1, 1)
+        factors = {"x_scale": cuda.tensor(x_scale), "y_scale": held[1]}
+        result = hopper.matmul(cuda.tensor(x), held[0], transpose_rhs=True, **factors, **out)
+        assert error(numpy_of(result), (wide(x) * of_x) @ (wide(y) * of_y).T) < 5e-3
+
+    right(100)
+    compiles_no_more(monkeypatch)
+    for m in (65, 127, 100):  # the copy engine takes no rows of 65 or 127 factors
+        right(m)
+    right(99, out=cuda.tensor(np.zeros((99, n), BF16)))
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(129)
+
+
+def test_a_kept_product_with_factors_is_one_launch(card: FakeDriver, cuda: Torch) -> None:
+    x, y = cuda.tensor(normal(90, 128, dtype=NARROW)), cuda.tensor(normal(64, 128, dtype=NARROW))
+    factors = {"x_scale": cuda.tensor(positive(90)), "y_scale": cuda.tensor(positive(64))}
+    for _ in range(2):
+        hopper.matmul(x, y, transpose_rhs=True, **factors)
+    card.calls()
+    hopper.matmul(x, y, transpose_rhs=True, **factors)
+    made = [line.partition(" ")[0] for line in card.calls()]
+    assert made.count("cuLaunchKernelEx") == 1 and "cuLibraryLoadData" not in made
+
+
+@pytest.mark.parametrize("kind", ["rows", "blocks"])
+def test_rows_of_a_grouped_product_with_factors_and_existing_rows(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    n, k = 136, 272
+    rhs = normal(2, n, k, dtype=NARROW)
+    rhs_scale = positive(*{"rows": (2, n), "blocks": (2, 2, 3)}[kind])
+    of_rhs = rhs_scale.repeat(128, 1)[:, :n].repeat(128, 2)[:, :, :k] if kind == "blocks" else rhs_scale[:, :, None]
+    matrices = (wide(rhs) * of_rhs).swapaxes(1, 2)
+    first = cuda.tensor(np.array(1, np.int32))
+
+    def right(*sizes: int, rows: int = 0) -> None:
+        m = sum(sizes) + rows
+        lhs, existing = normal(m, k, dtype=NARROW), normal(m, n, seed=1)
+        lhs_scale = positive(*{"rows": (m,), "blocks": (3, m)}[kind])
+        of_lhs = lhs_scale.T.repeat(128, 1)[:, :k] if kind == "blocks" else lhs_scale[:, None]
+        given = map(cuda.tensor, (lhs, rhs, np.int32(sizes)))
+        factors = {"lhs_scale": cuda.tensor(lhs_scale), "rhs_scale": cuda.tensor(rhs_scale)}
+        kept = {"existing_out": cuda.tensor(existing), "group_offset": first}
+        result = hopper.gmm(*given, transpose_rhs=True, **factors, **kept)
+        wanted = grouped(wide(lhs) * of_lhs, matrices, sizes, 1)
+        wanted[: sizes[0]], wanted[sum(sizes[:3]) :] = existing[: sizes[0]], existing[sum(sizes[:3]) :]
+        assert error(numpy_of(result), wanted) < 5e-3
+
+    right(20, 40, 25, 15)
+    compiles_no_more(monkeypatch)
+    right(0, 61, 0, 30)
+    right(10, 0, 73, 5, rows=39)
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(100, 100, 0, 0)
+
+
+def test_rows_of_a_sum_of_grouped_products(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    existing = normal(2, 64, 96, seed=1)
+
+    def right(*sizes: int) -> None:
+        lhs, rhs = normal(64, sum(sizes)), normal(sum(sizes), 96)
+        given = cuda.tensor(lhs), cuda.tensor(rhs), cuda.tensor(np.int32(sizes))
+        found = numpy_of(hopper.tgmm(*given, existing_out=cuda.tensor(existing)))
+        first = wide(lhs[:, : sizes[0]]) @ wide(rhs[: sizes[0]])
+        second = wide(lhs[:, sizes[0] :]) @ wide(rhs[sizes[0] :])
+        assert error(found, wide(existing) + np.stack([first, second])) < 5e-3
+
+    right(60, 44)
+    compiles_no_more(monkeypatch)
+    right(0, 96)
+    right(1, 127)
+    assert not card.failures
+
+
+@pytest.mark.parametrize(("causal", "keys"), [(True, None), (False, None), (False, 150), (True, 150)], ids=str)
+def test_tokens_of_the_gradients_of_attention(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, causal: bool, keys: int | None
+) -> None:
+    """Without a number of keys, there are as many as queries."""
+
+    def right(tokens: int) -> None:
+        count = tokens if keys is None else keys
+        q, k, v = normal(4, tokens, 64), normal(2, count, 64), normal(2, count, 128, seed=1)
+        grad = normal(4, tokens, 128, seed=2)
+        given = [cuda.tensor(each) for each in (q, k, v)]
+        out, lse = hopper.attention(*given, causal=causal, save_residuals=True)
+        heads = [np.repeat(wide(each), 2, axis=0) for each in (k, v)]
+        assert error(numpy_of(out), attended(q, *heads, causal)) < 1e-2
+        assert tuple(lse.shape) == (4, tokens)
+        found = hopper.attention_vjp(*given, out, lse, cuda.tensor(grad), causal=causal)
+        exact = attention_gradients(wide(q), *heads, wide(grad), causal)
+        exact = exact[0], *(each.reshape(2, 2, *each.shape[1:]).sum(1) for each in exact[1:])
+        for got, wanted in zip(found, exact, strict=True):
+            assert tuple(got.shape) == wanted.shape
+            assert error(numpy_of(got), wanted) < 1e-2
+
+    right(100)
+    compiles_no_more(monkeypatch)
+    for tokens in (65, 127):
+        right(tokens)
+    assert not card.failures
+    with pytest.raises(AssertionError, match="traced"):
+        right(129)
+
+
+def attention_gradients(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool
+) -> tuple[np.ndarray, ...]:
+    """The gradients of q, k and v, with a head of keys and values for each of queries."""
+    scale = q.shape[-1] ** -0.5
+    scores = q @ k.swapaxes(1, 2) * scale
+    if causal:
+        scores = np.where(np.tri(*scores.shape[1:], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    slopes = grad @ v.swapaxes(1, 2)
+    slopes = weights * (slopes - (weights * slopes).sum(-1, keepdims=True)) * scale
+    return slopes @ k, slopes.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ grad
+
+
+def test_tokens_of_attention_without_a_mask(card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def right(tokens: int) -> None:
+        q, k, v = (normal(2, tokens, 64, seed=seed) for seed in range(3))
+        result = hopper.attention(*map(cuda.tensor, (q, k, v)))
+        assert error(numpy_of(result), attended(q, k, v, False)) < 1e-2
+
+    right(100)
+    compiles_no_more(monkeypatch)
+    for tokens in (65, 128, 90):
+        right(tokens)
+    assert not card.failures
+
+
 def normalised(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     if weight is not None:
         return wide(x) / np.sqrt((wide(x) ** 2).mean(-1, keepdims=True) + 1e-6) * wide(weight)
@@ -266,9 +423,10 @@ def test_rows_that_threads_copy_are_compiled_for(
 
 
 def test_a_text_that_reads_rows_otherwise_is_for_its_own_number_of_rows() -> None:
-    kernel, sizes = lowered(hopper.softmax, normal(64, 128, dtype=F32)), {0: (0, 60), 1: (0, 60)}
-    assert kernel.of_fewer_rows(sizes) is None
-    guarded = kernel.of_fewer_rows(sizes, guarded=True)
+    kernel, rows = lowered(hopper.softmax, normal(64, 128, dtype=F32)), {0: (0, 60)}
+    assert kernel.of_fewer_rows(FewerRows(rows, rows)) is None
+    assert kernel.of_fewer_rows(FewerRows({0: (1, 60)}, {}, guarded=True)) is None  # rows would be 60 elements apart
+    guarded = kernel.of_fewer_rows(FewerRows(rows, rows, guarded=True))
     assert guarded.text == kernel.text and [each.shape for each in guarded.arrays] == [(60, 128)] * 2
 
 

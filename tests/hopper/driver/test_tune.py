@@ -249,7 +249,7 @@ def test_candidates_sum_in_one_order() -> None:
 
 def test_a_stored_configuration_that_does_not_fit_is_not_used() -> None:
     product = Product(256, 512, 64, BF16, F32)
-    kept = tuned.Measurement("matmul", product, (256, 64, 512), False, (), lambda config: lambda: None)
+    kept = tuned.Measurement("matmul", (256, 64, 512), (), lambda config: lambda: None, product)
     model = choose(product)
     kept.keep(hopper.MatmulConfig(stages=50))
     assert tuned.division("matmul", product) == model
@@ -268,6 +268,134 @@ def test_the_command(card: FakeDriver, last_is_fastest: None, capsys: pytest.Cap
     assert "kept for Imitated H100, bfloat16" in said
     product = Product(256, 512, 64, BF16, BF16)
     assert tuned.division("matmul", product, True) != choose(product)
+
+
+@pytest.mark.parametrize("kind", ["tensors", "rows", "blocks"])
+@pytest.mark.parametrize("name", ["matmul", "gmm"])
+def test_products_with_factors_and_another_result_are_tuned(
+    name: str, kind: str, card: FakeDriver, cuda: Torch, last_is_fastest: None, divided: list[Any]
+) -> None:
+    narrow, groups = np.dtype(ml_dtypes.float8_e4m3fn), () if name == "matmul" else (2,)
+    x, y = cuda.tensor(normal(256, 128, dtype=narrow)), cuda.tensor(normal(*groups, 256, 128, dtype=narrow))
+    shapes = {"tensors": ((), ()), "rows": ((256,), (*groups, 256)), "blocks": ((1, 256), (*groups, 2, 1))}[kind]
+    factors = [cuda.tensor(np.ones(shape, F32)) for shape in shapes]
+    sizes = [] if name == "matmul" else [cuda.tensor(np.int32([100, 120]))]
+    function = getattr(hopper, name)
+    options = {"transpose_rhs": True, "preferred_element_type": F32}
+    names = ("x_scale", "y_scale") if name == "matmul" else ("lhs_scale", "rhs_scale")
+    (found,) = tune(function, x, y, *sizes, lhs_scale=factors[0], rhs_scale=factors[1], **options)
+    assert found.tiling != found.model and len(found.seconds) > 1
+    divided.clear()
+    function(x, y, *sizes, **dict(zip(names, factors, strict=True)), **options)
+    assert set(divided) == {found.tiling} and not card.failures
+    divided.clear()
+    function(x, y, *sizes, transpose_rhs=True)  # another result is another product
+    assert set(divided) != {found.tiling}
+
+
+def test_attention_is_tuned(card: FakeDriver, cuda: Torch, last_is_fastest: None) -> None:
+    q, k = cuda.tensor(normal(2, 100, 64)), cuda.tensor(normal(1, 100, 64))
+    before = numpy_of(library.attention(q, k, k, causal=True))
+    (found,) = tune(library.attention, q, k, causal=True)
+    assert found.model == hopper.AttentionConfig() != found.tiling and found.sizes == (128, 128, 64)
+    card.kernels.clear()
+    after = numpy_of(library.attention(q, k, k, causal=True))
+    types = [pl.ShapeDtypeStruct((heads, 128, 64), BF16) for heads in (2, 1, 1)]
+    wanted = lowered(lambda *given: hopper.attention(*given, causal=True, config=found.tiling), *types)
+    assert {each.lowered.text for each in card.kernels} == {wanted.text}
+    np.testing.assert_allclose(after.astype(F32), before.astype(F32), atol=0.02)
+    assert not card.failures
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("activation", ["swiglu", "gpt_oss", "relu"])
+def test_the_first_product_of_an_expert_layer_is_tuned(
+    activation: str, transposed: bool, card: FakeDriver, cuda: Torch, last_is_fastest: None
+) -> None:
+    tokens, inner, h, experts, each = 40, 64, 128, 3, 2
+    wide = inner if activation == "relu" else 2 * inner
+    up, down = normal(experts, h, wide), normal(experts, inner, h)
+    if transposed:
+        up, down = (np.ascontiguousarray(matrix.swapaxes(1, 2)) for matrix in (up, down))
+    x, gate_up = cuda.tensor(normal(tokens, h)), cuda.tensor(up)
+    ids = np.random.default_rng(0).integers(0, experts, (tokens, each)).astype(np.int32)
+    layer = x, cuda.tensor(ids), cuda.tensor(np.ones((tokens, each), F32)), gate_up, cuda.tensor(down)
+    options = {"activation": activation, "transposed": transposed}
+    before = numpy_of(library.moe_mlp(*layer, **options))
+    sizes = np.bincount(ids.ravel(), minlength=experts).astype(np.int32)
+    (found,) = tune(library.moe_mlp, x, gate_up, sizes, activation=activation, transpose_rhs=transposed)
+    assert found.tiling != found.model and found.sizes[:2] == (96, h)
+    card.kernels.clear()
+    np.testing.assert_array_equal(numpy_of(library.moe_mlp(*layer, **options)), before)
+    (first,) = {each.lowered.text for each in card.kernels if each.lowered.name == "moe_up_kernel"}
+    forget_calls()
+    tuned.KEPT._found.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PALLADIO_CACHE", "0")
+        card.kernels.clear()
+        library.moe_mlp(*layer, **options)
+    assert {each.lowered.text for each in card.kernels if each.lowered.name == "moe_up_kernel"} != {first}
+
+
+def test_assignments_are_as_many_of_each_token(cuda: Torch) -> None:
+    x, up = cuda.tensor(normal(40, 128)), cuda.tensor(normal(3, 128, 128))
+    assert refused(lambda: tune(library.moe_mlp, x, up, np.int32([20, 40, 3])))[:3] == [
+        "group_sizes: not as many experts of each token",
+        "expected: a multiple of 40",
+        "got:      63 assignments of 40 tokens",
+    ]
+    assert refused(lambda: tune(library.moe_mlp, x, up, np.int32([40, 40, 40]), activation="none"))[0] == (
+        "activation: no such activation"
+    )
+    assert refused(lambda: tune(library.moe_mlp, cuda.tensor(normal(40, 64)), up, np.int32([40, 40, 40])))[:3] == [
+        "gate_up: does not go with the other arrays",
+        "expected: (3, 64, 128)",
+        "got:      (3, 128, 128)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["matmul", "256", "128", "256", "--dtype", "float8_e4m3fn", "--transpose-rhs", "--factors", "blocks"],
+            "split",
+        ),
+        (["gmm", "100", "128", "128", "--groups", "2", "--result", "float32", "--dtype", "bfloat16"], "split"),
+        (["attention", "100", "100", "64", "--heads", "2,1", "--causal", "--dtype", "bfloat16"], "queries, 128 keys"),
+        (["moe_mlp", "40", "128", "64", "--groups", "4", "--each", "2", "--dtype", "bfloat16"], "split m"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
+)
+def test_the_command_for_each_function(
+    arguments: list[str], said: str, card: FakeDriver, last_is_fastest: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *arguments, "--executor", "hopper"]) == 0
+    shown = capsys.readouterr().out
+    assert said in shown and "the model's" in shown and "kept for Imitated H100" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["attention", "64", "64", "64"], "attention has tilings with --executor hopper only"),
+        (["matmul", "64", "64", "64", "--result", "float32"], "--result and --factors are for --executor hopper"),
+        (
+            ["tgmm", "64", "64", "64", "--factors", "rows", "--executor", "hopper"],
+            "--factors are for gmm and matmul",
+        ),
+        (
+            ["moe_mlp", "64", "64", "64", "--activation", "none", "--executor", "hopper"],
+            "--activation is one of swiglu",
+        ),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
+)
+def test_the_command_refuses_what_there_is_no_tiling_of(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *arguments]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_command_without_a_card(card: FakeDriver, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,12 +23,11 @@ from typing import Any
 import palladio as pl
 from palladio.library.card_calls import HALVES
 from palladio.library.checks import ExpertGradients, ExpertShapes, dtype_of, require_gradient, zeros
-from palladio.library.hopper.experts.layer import checked, inputs_product
+from palladio.library.hopper.experts.layer import LayerArrays, checked, layer_kernels, routed
 from palladio.library.hopper.experts.products import GatheredProduct, hidden_gradient_product
-from palladio.library.hopper.experts.routing import route
-from palladio.library.hopper.experts.rows import activate, activation_gradient, bias_gradient, combine
+from palladio.library.hopper.experts.rows import activation_gradient, bias_gradient, combine
 from palladio.library.hopper.grouped_matmul import GroupedProblem, Selection, gathered_tgmm, gmm
-from palladio.library.hopper.kept import RowBucket, keeps, staged
+from palladio.library.hopper.kept import RowBucket, counting, keeps, staged
 from palladio.library.hopper.model import Product, choose
 
 Array = Any
@@ -112,8 +111,9 @@ class LayerCall:
             rows = shapes.tokens * shapes.each
             shape = shapes.tokens, shapes.h
             return zeros(shape, shapes.dtype, tokens), zeros((rows, self.columns), shapes.dtype, tokens)
+        saving = functools.partial(layer_kernels, with_inputs=True)
         found: tuple[Array, Array] = self._run(
-            "moe_mlp_vjp", _forward, self.arrays, {0: shapes.each, 1: shapes.each, 2: 1}, {0: 1, 1: shapes.each}
+            "moe_mlp_vjp", saving, self.arrays, {0: shapes.each, 1: shapes.each, 2: 1}, {0: 1, 1: shapes.each}
         )
         return found
 
@@ -168,56 +168,26 @@ class LayerCall:
             build: makes the function for some shapes, of the number of tokens, or None for all, and the arrays.
             operands, results: as in `RowBucket.with_count`.
         """
-        options = *self.options, self.interpret
-        made = functools.partial(build, self.shapes, *options)
+        shapes, options = self.shapes, (*self.options, self.interpret)
+
+        def whole() -> Any:
+            return functools.partial(build(shapes, *options), None)
+
+        def of_some(rows: int) -> Any:
+            run = build(dataclasses.replace(shapes, tokens=rows), *options)
+            return counting(lambda present: functools.partial(run, present))
+
         if not keeps(arrays):
-            return functools.partial(made(), None)(*arrays)
-        shapes = self.shapes
-        bucket = RowBucket.with_count(
-            shapes.tokens,
-            operands,
-            results,
-            lambda rows: build(dataclasses.replace(shapes, tokens=rows), *options),
-        )
-        return staged(
-            (key, self.options, shapes.biased), lambda: functools.partial(made(), None), self.interpret, arrays, bucket
-        )(*arrays)
-
-
-def _forward(shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any) -> Any:
-    """The layer with the inputs of the activation, a function of a number of tokens and `LayerCall.arrays`."""
-    first = inputs_product(shapes, activation, transposed, interpret)
-
-    def run(
-        present: Array | None,
-        ids: Array,
-        weights: Array,
-        tokens: Array,
-        up: Array,
-        down: Array,
-        *biases: Array,
-    ) -> tuple[Array, Array]:
-        split = 1 if shapes.biased[0] else 0
-        sizes, token_of, row_of = _routed(shapes, present, interpret)(ids)
-        inputs = first(sizes, token_of, tokens, up, *biases[:split])
-        hidden = activate(shapes, activation, interpret, present)(ids, row_of, inputs)
-        rows = gmm(hidden, down, sizes, shapes.dtype, transpose_rhs=transposed, interpret=interpret)
-        return combine(shapes, True, interpret, present)(ids, weights, row_of, rows, *biases[split:]), inputs
-
-    return run
-
-
-def _routed(shapes: ExpertShapes, present: Array | None, interpret: Any) -> Any:
-    """The launch of `route` for some of the tokens, None for all."""
-    assigned = None if present is None else present * shapes.each
-    return route(shapes.tokens * shapes.each, shapes.each, shapes.experts, interpret, assigned)
+            return whole()(*arrays)
+        bucket = RowBucket.with_count(shapes.tokens, operands, results, of_some)
+        return staged((key, self.options, shapes.biased), whole, self.interpret, arrays, bucket)(*arrays)
 
 
 def _gradients(
     requested: Sequence[bool], shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any
 ) -> Any:
-    """The requested gradients, a function of a number of tokens, the inputs, the gradient of the result, and
-    `LayerCall.arrays`.
+    """The requested gradients, a function of the number of tokens, None for all, the inputs, the gradient of the
+    result, and `LayerArrays`.
     """
     dtype = shapes.dtype
     product = _hidden_gradient(shapes, transposed, interpret)
@@ -227,39 +197,31 @@ def _gradients(
         operands = (of_tokens, rows) if first else (rows, of_tokens)
         return gathered_tgmm(sizes, token_of, *operands, 0 if first else 1, dtype, interpret)
 
-    def run(
-        present: Array | None,
-        inputs: Array,
-        grad: Array,
-        ids: Array,
-        weights: Array,
-        tokens: Array,
-        up: Array,
-        down: Array,
-        *biases: Array,
-    ) -> tuple[Array, ...]:
-        sizes, token_of, row_of = _routed(shapes, present, interpret)(ids)
-        of_hidden = product(sizes, token_of, grad, down)
-        derive = activation_gradient(shapes, activation, weights.dtype, interpret, present)
-        biased = (grad, biases[-1]) if shapes.biased[1] else ()
-        of_inputs, hidden, weight_of, of_weights = derive(ids, weights, row_of, inputs, of_hidden, *biased)
+    def run(present: Array | None, inputs: Array, grad: Array, *arrays: Array) -> tuple[Array, ...]:
+        given = LayerArrays.of(shapes, arrays)
+        sizes, token_of, row_of = routed(shapes, present, interpret)(given.ids)
+        of_hidden = product(sizes, token_of, grad, given.down)
+        assigned = given.ids, given.weights, row_of
+        derive = activation_gradient(shapes, activation, given.weights.dtype, interpret, present)
+        biased = (grad, *given.down_bias) if given.down_bias else ()
+        of_inputs, hidden, weight_of, of_weights = derive(*assigned, inputs, of_hidden, *biased)
 
         def of_tokens() -> Array:
-            rows = gmm(of_inputs, up, sizes, dtype, transpose_rhs=not transposed, interpret=interpret)
-            return combine(shapes, False, interpret, present)(ids, weights, row_of, rows)
+            rows = gmm(of_inputs, given.up, sizes, dtype, transpose_rhs=not transposed, interpret=interpret)
+            return combine(shapes, False, interpret, present)(*assigned, rows)
 
         def of_up_bias() -> Array:
             columns = of_inputs.shape[1]
-            return bias_gradient(shapes.experts, columns, biases[0].dtype, interpret)(sizes, of_inputs)
+            return bias_gradient(shapes.experts, columns, given.up_bias[0].dtype, interpret)(sizes, of_inputs)
 
         def of_down_bias() -> Array:
-            call = bias_gradient(shapes.experts, shapes.h, biases[-1].dtype, interpret)
+            call = bias_gradient(shapes.experts, shapes.h, given.down_bias[0].dtype, interpret)
             return call(sizes, token_of, weight_of, grad)
 
         makers: list[Callable[[], Array]] = [
             of_tokens,
             lambda: of_weights,
-            lambda: matrix(sizes, token_of, tokens, of_inputs, not transposed),
+            lambda: matrix(sizes, token_of, given.tokens, of_inputs, not transposed),
             lambda: matrix(sizes, token_of, grad, hidden, transposed),
             of_up_bias,
             of_down_bias,

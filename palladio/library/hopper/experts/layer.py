@@ -18,21 +18,34 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.library.activations import ACTIVATIONS, Activation
-from palladio.library.checks import ExpertShapes, dtype_of, expert_shapes, fail, stored, zeros
+from palladio.library.checks import (
+    ExpertShapes,
+    dtype_of,
+    expert_shapes,
+    fail,
+    require_shape,
+    stored,
+    unknown_activation,
+    zeros,
+)
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.experts.products import GatheredProduct, up_product
 from palladio.library.hopper.experts.routing import route
 from palladio.library.hopper.experts.rows import activate, combine
 from palladio.library.hopper.grouped_matmul import GroupedProblem, Selection, gmm
-from palladio.library.hopper.kept import RowBucket, called
+from palladio.library.hopper.kept import RowBucket, called, counting, most_rows
 from palladio.library.hopper.limits import FLOATS, require_operand
-from palladio.library.hopper.model import Product, choose
+from palladio.library.hopper.model import Product
+from palladio.library.hopper.tuned import Measurement, division
 
 Array = Any
 
@@ -87,7 +100,7 @@ def moe_mlp(
         return stored(zeros((shapes.tokens, shapes.h), shapes.dtype, tokens), out)
     kept = [bias for bias in biases if bias is not None]
     apart = ACTIVATIONS[activation].alternate and not transposed
-    given, config = config, _config(shapes, config, ACTIVATIONS[activation], paired=not apart)
+    given, config = config, _config(shapes, config, ACTIVATIONS[activation], not apart, bool(transposed))
     count = shapes.tokens * shapes.each
     operands = [expert_ids.reshape((count,)), expert_weights.reshape((count,)), tokens, gate_up, down, *kept]
     if ACTIVATIONS[activation].alternate and not apart:
@@ -95,13 +108,16 @@ def moe_mlp(
         if gate_up_bias is not None:
             operands[5] = gate_up_bias.reshape((shapes.experts, shapes.i, 2))
     key = "moe_mlp", activation, bool(transposed), given, shapes.biased
-    options = activation, bool(transposed), apart, interpret
-    kernel = functools.partial(_layer, shapes, config, *options)
+    options = activation, bool(transposed), interpret
+
+    def kernel() -> Any:
+        return _Written(functools.partial(layer_kernels(shapes, *options, config, apart), None))
 
     def of_some(rows: int) -> Any:
         most = dataclasses.replace(shapes, tokens=rows)
-        division = _config(most, given, ACTIVATIONS[activation], paired=not apart)
-        return _layer(most, division, *options, counted=True)
+        chosen = _config(most, given, ACTIVATIONS[activation], not apart, bool(transposed))
+        run = layer_kernels(most, *options, chosen, apart)
+        return counting(lambda present: functools.partial(run, present))
 
     bucket = RowBucket.with_count(shapes.tokens, {0: shapes.each, 1: shapes.each, 2: 1}, {0: 1}, of_some)
     arrays = tokens, expert_ids, expert_weights, gate_up, down, *kept
@@ -134,16 +150,21 @@ def checked(
     return shapes
 
 
-def _config(shapes: ExpertShapes, config: Any, act: Activation, paired: bool) -> MatmulConfig:
+def _product(shapes: ExpertShapes, act: Activation, paired: bool) -> Product:
+    """The first product; `paired` as in `_config`."""
+    rows, columns = pl.cdiv(shapes.tokens * shapes.each, shapes.experts), (2 if act.gated else 1) * shapes.i
+    return Product(rows, columns, shapes.h, shapes.dtype, shapes.dtype, shapes.experts, (), paired=paired and act.gated)
+
+
+def _config(shapes: ExpertShapes, config: Any, act: Activation, paired: bool, transposed: bool) -> MatmulConfig:
     """The division of the first product.
 
     Args:
         paired: True if a gated activation has gates and values in the same warpgroup's accumulators.
     """
     paired = paired and act.gated
-    rows, columns = pl.cdiv(shapes.tokens * shapes.each, shapes.experts), (2 if act.gated else 1) * shapes.i
     if config is None:
-        config = choose(Product(rows, columns, shapes.h, shapes.dtype, shapes.dtype, shapes.experts, (), paired=paired))
+        config = division("moe_mlp", _product(shapes, act, paired), transposed)
     found = require_matmul_config(config, shapes.dtype, shapes.dtype, ())
     if paired and (found.split != "m" or found.tile_n % 2):
         raise fail(
@@ -164,55 +185,124 @@ def inputs_product(
     It is a function of the sizes, the token of each row, the tokens, the matrices and the biases.
     """
     act = ACTIVATIONS[activation]
-    config = _config(shapes, config, act, paired=False)
+    config = _config(shapes, config, act, False, transposed)
     columns = 2 * shapes.i if act.gated else shapes.i
     count, selection = shapes.tokens * shapes.each, Selection(shapes.experts)
     product = GroupedProblem(count, shapes.h, columns, shapes.experts, config, transposed, selection)
     return up_product(GatheredProduct(product, None, shapes.biased[0]), shapes.dtype, interpret)
 
 
-def _layer(
-    shapes: ExpertShapes,
-    config: MatmulConfig,
-    activation: str,
-    transposed: bool,
-    apart: bool,
-    interpret: Any,
-    counted: bool = False,
+def _fused_product(
+    shapes: ExpertShapes, activation: str, transposed: bool, interpret: Any, config: MatmulConfig | None
 ) -> Any:
-    """The kernels of the layer as one function of ids, weights, tokens, matrices and biases.
+    """The launch of the first product with the activation; arguments as in `inputs_product`."""
+    config = _config(shapes, config, ACTIVATIONS[activation], True, transposed)
+    sizes = shapes.tokens * shapes.each, shapes.h, shapes.i, shapes.experts
+    product = GroupedProblem(*sizes, config, transposed, Selection(shapes.experts))
+    return up_product(GatheredProduct(product, activation, shapes.biased[0]), shapes.dtype, interpret)
+
+
+def measurement(tokens: Array, gate_up: Array, sizes: Any, activation: str, transposed: bool) -> Measurement:
+    """The measurement of the first product of `moe_mlp`.
 
     Args:
-        apart: True if the activation is a separate kernel.
-        counted: True if the first operand is the number of tokens that there are, i32[], at most `shapes.tokens`.
+        tokens, gate_up: arrays of which only shapes and dtypes are used.
+        sizes: `i32[e]` in host memory, the assignments of each expert, as many of each token.
     """
-    count, dtype = shapes.tokens * shapes.each, shapes.dtype
-    if apart:
-        first = inputs_product(shapes, activation, transposed, interpret, config)
-    else:
-        selection = Selection(shapes.experts)
-        product = GroupedProblem(count, shapes.h, shapes.i, shapes.experts, config, transposed, selection)
-        first = up_product(GatheredProduct(product, activation, shapes.biased[0]), dtype, interpret)
+    if activation not in ACTIVATIONS:
+        raise unknown_activation(activation)
+    (count, h), (experts, *matrix), act = tokens.shape, gate_up.shape, ACTIVATIONS[activation]
+    wide = int(matrix[0 if transposed else 1])
+    require_shape(gate_up, (experts, wide, h) if transposed else (experts, h, wide), "gate_up")
+    each, rest = divmod(int(np.sum(sizes)), int(count))
+    if rest or not each:
+        rule, got = "not as many experts of each token", f"{int(np.sum(sizes))} assignments of {count} tokens"
+        raise fail(pl.PalladioValueError, rule, argument="group_sizes", expected=f"a multiple of {count}", got=got)
+    inner = wide // (2 if act.gated else 1)
+    shapes = ExpertShapes(most_rows(int(count)), each, int(h), inner, int(experts), dtype_of(tokens), (False, False))
+    apart = act.alternate and not transposed
+    rows, dtype = shapes.tokens * each, shapes.dtype
+    ends = np.cumsum(np.asarray(sizes, np.int64)) * shapes.tokens // int(count)
+    parts = (inner, 2, int(h)) if act.alternate and transposed else map(int, matrix)
+    operands = [
+        np.diff(ends, prepend=0).astype(np.int32),
+        (np.arange(rows) // each).astype(np.int32),
+        pl.ShapeDtypeStruct((shapes.tokens, int(h)), dtype),
+        pl.ShapeDtypeStruct((int(experts), *parts), dtype),
+    ]
 
-    def run(
-        present: Array | None,
-        ids: Array,
-        weights: Array,
-        tokens: Array,
-        up: Array,
-        down: Array,
-        *biases: Array,
-    ) -> Array:
-        split = 1 if shapes.biased[0] else 0
-        assigned = None if present is None else present * shapes.each
-        sizes, token_of, row_of = route(count, shapes.each, shapes.experts, interpret, assigned)(ids)
-        hidden = first(sizes, token_of, tokens, up, *biases[:split])
+    def run(config: MatmulConfig) -> Callable[..., Any]:
+        first = inputs_product if apart else _fused_product
+        found: Callable[..., Any] = first(shapes, activation, transposed, None, config)
+        return found
+
+    product = _product(shapes, act, not apart)
+    return Measurement("moe_mlp", (rows, int(h), product.n), operands, run, product, transposed)
+
+
+@dataclass(frozen=True)
+class LayerArrays:
+    """The operands of the layer's kernels.
+
+    Fields:
+        ids, weights: `[t k]`, of the assignments.
+        tokens, up, down: as in `moe_mlp`.
+        up_bias, down_bias: the bias, or nothing.
+    """
+
+    ids: Array
+    weights: Array
+    tokens: Array
+    up: Array
+    down: Array
+    up_bias: tuple[Array, ...]
+    down_bias: tuple[Array, ...]
+
+    @staticmethod
+    def of(shapes: ExpertShapes, arrays: Sequence[Array]) -> LayerArrays:
+        """The operands in the order of the fields, of which biases may be missing."""
+        split = 6 if shapes.biased[0] else 5
+        ids, weights, tokens, up, down = arrays[:5]
+        return LayerArrays(ids, weights, tokens, up, down, tuple(arrays[5:split]), tuple(arrays[split:]))
+
+
+def routed(shapes: ExpertShapes, present: Array | None, interpret: Any) -> Any:
+    """The launch of `route` for some of the tokens, None for all."""
+    assigned = None if present is None else present * shapes.each
+    return route(shapes.tokens * shapes.each, shapes.each, shapes.experts, interpret, assigned)
+
+
+def layer_kernels(
+    shapes: ExpertShapes,
+    activation: str,
+    transposed: bool,
+    interpret: Any,
+    config: MatmulConfig | None = None,
+    apart: bool = True,
+    with_inputs: bool = False,
+) -> Callable[..., Any]:
+    """The kernels of the layer as one function of the number of tokens, None for all, and of `LayerArrays`.
+
+    Args:
+        config: the division of the first product.
+        apart: True if the activation is a separate kernel.
+        with_inputs: True for a pair of results, the second of which is the inputs of the activation, which is `apart`.
+    """
+    dtype = shapes.dtype
+    first = (inputs_product if apart else _fused_product)(shapes, activation, transposed, interpret, config)
+
+    def run(present: Array | None, *arrays: Array) -> Any:
+        given = LayerArrays.of(shapes, arrays)
+        sizes, token_of, row_of = routed(shapes, present, interpret)(given.ids)
+        inputs = hidden = first(sizes, token_of, given.tokens, given.up, *given.up_bias)
         if apart:
-            hidden = activate(shapes, activation, interpret, present)(ids, row_of, hidden)
-        rows = gmm(hidden, down, sizes, dtype, transpose_rhs=transposed, interpret=interpret)
-        return combine(shapes, True, interpret, present)(ids, weights, row_of, rows, *biases[split:])
+            hidden = activate(shapes, activation, interpret, present)(given.ids, row_of, inputs)
+        rows = gmm(hidden, given.down, sizes, dtype, transpose_rhs=transposed, interpret=interpret)
+        summed = combine(shapes, True, interpret, present)
+        result = summed(given.ids, given.weights, row_of, rows, *given.down_bias)
+        return (result, inputs) if with_inputs else result
 
-    return run if counted else _Written(functools.partial(run, None))
+    return run
 
 
 class _Written:
