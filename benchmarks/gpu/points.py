@@ -18,6 +18,7 @@ from benchmarks.gpu.accuracy import BF16, CUT, E4M3, F16, F32, I8, ROUNDED, SUMM
 from benchmarks.gpu.replay import matmul_call, replayed
 from palladio import library
 from palladio.hopper.launch.calls import on_host_arrays
+from palladio.hopper.lowered import FewerRows
 from palladio.library import hopper
 from tests.library.references import attention_reference, tgmm_reference
 
@@ -165,7 +166,7 @@ def fewer_rows() -> str:
     """Machine code for more rows than an array has: tensor maps end at the rows of the call."""
     x, y = normal(200, 128), normal(128, 512, seed=1)
     rows = {0: (0, len(x))}
-    call = matmul_call(256, 128, 512).of_fewer_rows(rows, rows)
+    call = matmul_call(256, 128, 512).of_fewer_rows(FewerRows(rows, rows))
     if call is None:
         raise RuntimeError("the product is compiled for its own number of rows")
     (got,) = on_host_arrays(call, [x, y])
@@ -219,6 +220,56 @@ def tensors() -> str:
             x.copy_(contents)
             graph.replay()
             said.append("replayed " + _of_tensors(out, contents, y))
+    return "; ".join(said)
+
+
+def later_calls() -> str:
+    """Kept calls of tensors by PyTorch's functions of C: other tensors, parameters, results of their own, a stream."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        return f"not tried: {error}"
+    given = [torch.randn(256, 128, dtype=torch.bfloat16, device="cuda:0") for _ in range(4)]
+    y = torch.nn.Parameter(torch.randn(128, 512, dtype=torch.bfloat16, device="cuda:0"))
+    with torch.no_grad():
+        found = [library.matmul(x, y) for x in given]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            found += [library.matmul(x, y) for x in given]
+        side.synchronize()
+    said = {_of_tensors(out, x, y.detach()) for out, x in zip(found, [*given, *given], strict=True)}
+    if len({out.data_ptr() for out in found}) != len(found):
+        raise AssertionError("two results have the same memory")
+    return "; ".join(sorted(said))
+
+
+def counted_rows() -> str:
+    """Machine code for more rows that takes their number: factors of rows, of blocks, and gradients of attention."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        return f"not tried: {error}"
+    said = []
+    for kind in ("rows", "blocks"):
+        for m in (100, 65):
+            x, y = normal(m, 256, dtype=E4M3), normal(128, 256, dtype=E4M3, seed=1)
+            shapes = ((m,), (128,)) if kind == "rows" else ((2, m), (1, 2))
+            scales = [np.random.default_rng(n).uniform(0.5, 2, shape).astype(F32) for n, shape in enumerate(shapes)]
+            wide = [each.T.repeat(128, 1) if kind == "blocks" else each[:, None] for each in scales]
+            wide[1] = np.repeat(scales[1], 128, 0).repeat(128, 1) if kind == "blocks" else scales[1][:, None]
+            tensors_ = [torch.from_numpy(each.view(np.uint8)).to("cuda:0").view(torch.float8_e4m3fn) for each in (x, y)]
+            factors = [torch.from_numpy(each).to("cuda:0") for each in scales]
+            got = hopper.matmul(*tensors_, transpose_rhs=True, x_scale=factors[0], y_scale=factors[1])
+            wanted = product(x * wide[0], (y * wide[1]).T)
+            said.append(f"{m} {kind} " + close(got.float().cpu().numpy(), wanted, ROUNDED))
+    for m in (100, 65):
+        q, k, v, grad = (normal(2, m, 64, seed=seed) for seed in range(4))
+        given = [torch.from_numpy(each.astype(F32)).to("cuda:0").to(torch.bfloat16) for each in (q, k, v, grad)]
+        out, lse = hopper.attention(*given[:3], causal=True, save_residuals=True)
+        found = hopper.attention_vjp(*given[:3], out, lse, given[3], causal=True)
+        _, _, *wanted = attention_reference(q, k, v, grad, True)
+        said += [close(got.float().cpu().numpy(), want, 4 * ROUNDED) for got, want in zip(found, wanted, strict=True)]
     return "; ".join(said)
 
 
@@ -325,6 +376,7 @@ POINTS: dict[str, Callable[[], str]] = {
             replaced_addresses,
             graphs,
             tensors,
+            later_calls,
             fewer_rows,
             shared_scopes,
             groups,
@@ -332,7 +384,7 @@ POINTS: dict[str, Callable[[], str]] = {
             gathered_rows,
             transposed_groups,
         ),
-        *(scaled_products, attention_gradients, rows_in_registers),
+        *(scaled_products, attention_gradients, counted_rows, rows_in_registers),
     )
 }
 """The points in the order of their runs: later ones depend on earlier ones."""

@@ -59,6 +59,9 @@ def meets_aims(record: dict[str, Any]) -> bool:
         return False
     if record.get("ratio") is not None and record["ratio"] < record["aim"]:
         return False
+    most = record.get("most_microseconds", {})
+    if any(record["microseconds"][name] > aim for name, aim in most.items()):
+        return False
     least = record.get("least_tflops")
     return not least or record["tflops"].get("Palladio", 0.0) >= least
 
@@ -72,6 +75,13 @@ def case_line(record: dict[str, Any]) -> str:
     if "correlations" in record:
         found = ", ".join(f"{who} {_two(value)}" for who, value in record["correlations"].items())
         return f"{name} rank correlation over {record['configurations']} configurations: {found}{missing}"
+    if "microseconds" in record:
+        aims = record["most_microseconds"]
+        found = (
+            f"{who} {value:.1f} µs" + (f" (at most {aims[who]:.0f})" if who in aims else "")
+            for who, value in record["microseconds"].items()
+        )
+        return f"{name} {', '.join(found)}"
     if "milliseconds" not in record:
         return f"{name} not measured{missing}"
     times = ", ".join(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ from typing import Any
 
 from benchmarks.gpu import cost_model, timing
 from benchmarks.gpu.children import say
+from palladio import library
+from palladio.call.jit import jit
 from palladio.hopper.launch.driver import CardError, driver
 from palladio.library import hopper
 
@@ -287,6 +290,43 @@ CASES: dict[str, Case] = {
 """The cases in the order of measurement: the first of each kind, then others, of which some depend on the first."""
 
 
+CALLS = "calls from Python"
+CALLS_AT_ONCE, CALL_ROUNDS = 50, 60
+KEPT_US, LIBRARY_US = 5.0, 8.0
+"""The most microseconds from a kept call in Python to the driver, and through the library."""
+
+
+def _calls(torch: Any) -> dict[str, Any]:
+    """The shortest times of calls in Python, of a product so small that the card is done before the next call."""
+    x, y = _random(torch, 64, 64), _random(torch, 64, 64)
+    sizes, matrices = torch.tensor([64], dtype=torch.int32).to("cuda:0"), y[None].contiguous()
+    kept = jit(hopper.matmul).ahead(x, y)
+    calls = {
+        "a kept call": (lambda: kept(x, y), KEPT_US),
+        "matmul": (lambda: library.matmul(x, y), LIBRARY_US),
+        "gmm": (lambda: library.gmm(x, matrices, sizes), LIBRARY_US),
+        "torch.matmul": (lambda: torch.matmul(x, y), None),
+    }
+    least = dict.fromkeys(calls, math.inf)
+    for _ in range(CALL_ROUNDS):
+        for name, (call, _aim) in calls.items():
+            call()
+            _wait()
+            begun = time.perf_counter()
+            for _ in range(CALLS_AT_ONCE):
+                call()
+            least[name] = min(least[name], (time.perf_counter() - begun) / CALLS_AT_ONCE)
+            _wait()
+    aims = {name: aim for name, (_, aim) in calls.items() if aim is not None}
+    return {"microseconds": {name: 1e6 * value for name, value in least.items()}, "most_microseconds": aims}
+
+
+def _wait() -> None:
+    known = driver()
+    with known.current(known.hopper(0)):
+        known.call("cuCtxSynchronize")
+
+
 def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS) -> int:
     """Measure a case and report the result; returns the exit status."""
     if name == cost_model.NAME:
@@ -297,7 +337,7 @@ def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS) -> int:
         say(case=name, skipped=str(error))
         return 0
     try:
-        say(case=name, **_measured(CASES[name], torch, scale, rounds))
+        say(case=name, **(_calls(torch) if name == CALLS else _measured(CASES[name], torch, scale, rounds)))
     except Exception as error:  # e.g. arrays that do not fit into the card's memory
         say(case=name, skipped=f"{type(error).__name__}: {error}".splitlines()[0])
     gc.collect()
@@ -319,9 +359,7 @@ def _measured(case: Case, torch: Any, scale: float, rounds: int) -> dict[str, An
 def is_context_sound() -> bool:
     """True unless a kernel has destroyed the CUDA context of this process."""
     try:
-        known = driver()
-        with known.current(known.hopper(0)):
-            known.call("cuCtxSynchronize")
+        _wait()
     except CardError:
         return False
     return True
@@ -374,4 +412,4 @@ def relative_error(got: Any, expected: Any) -> float:
 
 def names() -> Iterator[str]:
     """The cases, in order."""
-    return iter((*CASES, cost_model.NAME))
+    return iter((CALLS, *CASES, cost_model.NAME))

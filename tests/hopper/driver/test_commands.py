@@ -116,6 +116,16 @@ def test_the_bench_command_from_end_to_end(
     assert "matmul bf16 4096" in capsys.readouterr().out
 
 
+def test_calls_from_python_are_timed(here: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "CALLS_AT_ONCE", 1)
+    monkeypatch.setattr(table, "CALL_ROUNDS", 1)
+    out = tmp_path / "out.json"
+    command.main(["bench", "--only", table.CALLS, "--output", str(out)])
+    (found,) = json.loads(out.read_text())["cases"]
+    assert {"a kept call", "matmul", "gmm", "torch.matmul"} == set(found["microseconds"])
+    assert found["most_microseconds"] == {"a kept call": 5.0, "matmul": 8.0, "gmm": 8.0}
+
+
 class Graph:
     """A graph of PyTorch, of the launches on its current stream."""
 
@@ -522,5 +532,9 @@ def test_the_lines_of_the_results() -> None:
     assert results.meets_aims(measured | {"least_tflops": 700.0})
     assert not results.meets_aims(measured | {"least_tflops": 701.0})
     assert not results.meets_aims(measured | {"aim": 2.1})
+    calls = {"case": "calls", "microseconds": {"matmul": 7.04, "torch": 9.0}, "most_microseconds": {"matmul": 8.0}}
+    assert results.case_line(calls).split(maxsplit=1)[1] == "matmul 7.0 µs (at most 8), torch 9.0 µs"
+    assert results.meets_aims(calls)
+    assert not results.meets_aims(calls | {"most_microseconds": {"matmul": 7.0}})
     rows = [{"row": "a", "outcome": "right", "text": ""}, {"row": "b", "outcome": "wrong", "text": "output 0"}]
     assert results.row_lines(rows) == ["1 right, 1 wrong", "  b: wrong output 0"]
