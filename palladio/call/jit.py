@@ -35,6 +35,7 @@ from palladio.trace.array_refs import ArrayRef
 from palladio.trace.debug import chosen_checks
 from palladio.trace.functions import function_location, function_name, positional_names, require_function
 from palladio.trace.gpu.hardware import limits_enabled
+from palladio.trace.gpu.rounds import carried_out_in_rounds
 from palladio.trace.trace import current_trace, stage
 from palladio.trace.values import wrap
 from palladio.types.types import ArrayType, ShapeDtypeStruct, Type
@@ -174,7 +175,7 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the function on these arguments."""
-        if current_trace() is not None:
+        if current_trace() is not None or carried_out_in_rounds():
             return self._function(*args, **kwargs)
         try:
             with at_call():

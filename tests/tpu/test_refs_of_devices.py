@@ -132,3 +132,20 @@ def test_a_part_of_it_is_taken_in_the_kernel() -> None:
 
     with pytest.raises(NotImplementedError, match=r"(?s)take parts of it in the kernel.*half\[\.\.\.\] = half"):
         on_devices(function)
+
+
+@EXECUTORS
+def test_a_staged_function_of_a_device_launches_on_its_cores(executor: str) -> None:
+    def added(x_ref: Any, o_ref: Any) -> None:
+        o_ref[rows()] = x_ref[rows()] + lax.axis_index("core")
+
+    @pl.jit
+    def function(x: Any) -> Any:
+        turned = jnp.flip(x, 0)
+        launch = pl.kernel(added, pl.ShapeDtypeStruct((4, 8), np.int32), mesh=CORES)
+        return launch(turned) + lax.psum(turned, "x")
+
+    with pl.executor(executor):
+        found = on_devices(function)
+    turned = X.reshape(4, 4, 8)[:, ::-1]
+    assert np.array_equal(found, (turned + np.array([0, 0, 1, 1])[:, None] + turned.sum(axis=0)).reshape(16, 8))
