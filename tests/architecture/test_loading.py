@@ -23,6 +23,13 @@ x = np.zeros(8, np.float32)
 pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret={executor!r})(x)
 """
 
+PRODUCT = """
+import numpy as np
+from palladio.library import gmm
+
+gmm(np.ones((4, 64), np.float32), np.ones((2, 64, 64), np.float32), [1, 3])
+"""
+
 COMPILERS = ("llvmlite", "palladio.cpu")
 MACHINE = ("palladio.machine", "palladio.driver.checks", "palladio.driver.simulation")
 ABOVE = ("palladio.library", "palladio.interop", "palladio.cli", "palladio.demo", "palladio.gpu", "palladio.tpu")
@@ -102,6 +109,16 @@ def test_a_kernel_that_is_on_disk_needs_no_llvm(loaded: Loaded, tmp_path: Path) 
     first, second = (loaded(here + EVALUATED.format(executor="cpu")) for _ in range(2))
     assert "llvmlite.binding" in first
     assert ("llvmlite.binding" in second) != SUPPORTED
+
+
+def test_a_product_that_is_on_disk_needs_no_emission(loaded: Loaded, tmp_path: Path) -> None:
+    here = f"import os\nos.environ['PALLADIO_CACHE'] = {str(tmp_path)!r}\n"
+    first, second = (loaded(here + PRODUCT) for _ in range(2))
+    assert "palladio.cpu.lower" in first
+    assert "palladio.cpu.engine" in second
+    assert (
+        among(second, ("palladio.cpu.lower", "palladio.cpu.emit", "palladio.cpu.rules", "palladio.cpu.executor")) == []
+    )
 
 
 @pytest.mark.parametrize(
