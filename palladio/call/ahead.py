@@ -35,6 +35,9 @@ ONE_RESULT = trees.flatten(0)[1]
 """The structure of a result that is one array."""
 
 
+_ARRAYS = {np.ndarray}
+
+
 class Ahead:
     """A function staged for arrays of some shapes and dtypes.
 
@@ -151,12 +154,10 @@ class Ahead:
 
     def _fits(self, arrays: tuple[Any, ...], rows: Any) -> bool:
         """True for NumPy arrays of the shapes and dtypes that the function was staged for, and all rows."""
-        if len(arrays) != len(self._known) or (rows is not None and (type(rows) is not int or rows != self._rows)):
+        if rows is not None and (type(rows) is not int or rows != self._rows):
             return False
-        for value, (shape, dtype) in zip(arrays, self._known, strict=True):
-            if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
-                return False
-        return True
+        plain = {*map(type, arrays)} <= _ARRAYS
+        return plain and [(each.shape, each.dtype) for each in arrays] == self._known
 
     def _count(self, rows: Any) -> int:
         """`rows` as an integer.
