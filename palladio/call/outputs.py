@@ -25,7 +25,6 @@ from palladio.types.types import (
     SYNCHRONISING,
     ArrayType,
     MemoryRef,
-    MemorySpace,
     Owned,
     RefType,
     Type,
@@ -87,7 +86,8 @@ def _in_jax(type: Type) -> str:
 class Outputs:
     """The flat types and the structure of `out_shape`; None for a call without outputs, which returns None.
 
-    `owners` are the meshes of outputs such as `pltpu.VMEM((8,), dtype) @ mesh`.
+    `owners` are the meshes of outputs such as `pltpu.VMEM((8,), dtype) @ mesh`; `semaphores` is the kind of each output
+    that is semaphores, by its position.
     """
 
     def __init__(self, out_shape: Any) -> None:
@@ -103,17 +103,14 @@ class Outputs:
         names = trees.leaf_names(out_shape, "out_shape")
         self.types = tuple(output_type(leaf, name) for leaf, name in zip(leaves, names, strict=True))
         self.spaces = tuple(leaf.memory_space if isinstance(leaf, MemoryRef) else None for leaf in leaves)
-
-    @property
-    def semaphores(self) -> dict[int, MemorySpace]:
-        """The kind of each output that is semaphores, by its position."""
-        return {n: space for n, space in enumerate(self.spaces) if space is not None and space in COUNTING}
+        self.semaphores = {n: space for n, space in enumerate(self.spaces) if space is not None and space in COUNTING}
 
     @property
     def arrays(self) -> Outputs:
         """The outputs with arrays of counts in place of semaphores."""
         found = copy(self)
         found.spaces = tuple(None if space in COUNTING else space for space in self.spaces)
+        found.semaphores = {}
         return found
 
     def specs(self, out_specs: Any, count: int) -> list[Any]:

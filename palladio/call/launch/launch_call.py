@@ -116,9 +116,11 @@ class LaunchCall:
                 self._require_own_semaphores()
             return result_of_round(self, args)
         with at_call():
-            args = with_counts(args)
             refuse_numbers(args, "args")
             leaves, structure = trees.flatten(args)
+            if KeptSemaphores in map(type, leaves):
+                args = with_counts(args)
+                leaves, structure = trees.flatten(args)
             if current_trace() is not None:
                 if out is not None:
                     raise PalladioTypeError(
