@@ -7,6 +7,7 @@ staged calls under its own keys, so that a later call goes from the key to the m
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 import weakref
@@ -24,7 +25,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.base.knobs import thread_count
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.staged import CALLS, owned
-from palladio.driver.executors import choose, follows_arrays
+from palladio.driver.executors import Executor, choose, follows_arrays
 from palladio.ir.evaluate import Runner
 from palladio.trace.debug import checks_enabled, chosen_checks
 from palladio.trace.gpu.hardware import limits_enabled
@@ -248,6 +249,25 @@ class Ahead:
             return out
         return found if library == "numpy" else from_numpy(found, library)
 
+    def prepared(self, arrays: Sequence[Any], rows: int | None) -> Callable[[Sequence[Any]], Any] | None:
+        """The function of NumPy arrays in row-major order with the types of these, which it does not check; None if it
+        would copy them, or for an executor that has none.
+
+        Args:
+            rows: as in a call.
+        """
+        made = getattr(self._run, "prepared", None)
+        if made is None or self._result is None or self._captured:
+            return None
+        if self._in_place[rows is not None] is None:
+            found = made(None, 1) if self._fits(tuple(arrays), rows) else None
+        elif self._first_own == 0 and rows is not None:
+            found = made(rows, rows)
+        else:
+            first = next(n for n, number in self._own_rows.items() if number == self._first_own)
+            found = made(rows, len(arrays[first]))
+        return None if found is None else functools.partial(_run_at_call, found)
+
     def ready(self, library: Any, device: int, shape: tuple[int, ...], numbers: tuple[Any, ...] = ()) -> Any:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none.
 
@@ -310,6 +330,11 @@ class Ahead:
         return out
 
 
+def _run_at_call(run: Callable[[Sequence[Any]], Any], arrays: Sequence[Any]) -> Any:
+    with at_call():
+        return run(arrays)
+
+
 def _resized(types: Sequence[ArrayType], sizes: Mapping[int, tuple[int, int]]) -> list[ArrayType]:
     """The types with another size of an axis, by their positions."""
     found = list(types)
@@ -367,6 +392,7 @@ class KeptCalls:
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
         self._calls: dict[Hashable, Any] = {}
+        self._again: dict[Hashable, tuple[Hashable, Any]] = {}
         self._on_card: dict[Hashable, Any] = {}
         self._last_on_card: dict[Hashable, Any] = {}  # hashing of shapes takes longer than comparing
         self._lock = threading.Lock()
@@ -388,7 +414,7 @@ class KeptCalls:
             return None
         with at_call():
             executor = choose(interpret, arrays)
-        return self._calls.get((key, executor.key, thread_count(), chosen_checks(), limits_enabled()))
+        return self._calls.get((key, *_surroundings(executor)))
 
     def keep(self, key: Hashable, call: Any, interpret: Any = None, arrays: Sequence[Any] = ()) -> None:
         """Keep a call under a key; `interpret` and `arrays` as in `find`."""
@@ -396,7 +422,41 @@ class KeptCalls:
             if len(self._calls) >= self.capacity:
                 self._calls.pop(next(iter(self._calls)))
             executor = choose(interpret, arrays)
-            self._calls[key, executor.key, thread_count(), chosen_checks(), limits_enabled()] = call
+            self._calls[(key, *_surroundings(executor))] = call
+
+    def again(self, arrays: tuple[Any, ...], option: Hashable = None) -> Any:
+        """The result of the function that `keep_again` has kept for arrays like these; None if there is none for this
+        executor, number of threads and kind of checks, while a function is traced, or if it has none.
+
+        Args:
+            option: as in `keep_again`.
+        """
+        key = _types_of(arrays, option)
+        found = None if key is None else self._again.get(key)
+        if found is None or current_trace() is not None:
+            return None
+        surroundings, call = found
+        try:
+            if surroundings != _surroundings(choose()):
+                return None
+        except PalladioError:
+            return None  # of a knob; the way through all checks names the caller's line
+        return call(*arrays)
+
+    def keep_again(self, arrays: tuple[Any, ...], option: Hashable, call: Callable[..., Any]) -> None:
+        """Keep a function for NumPy arrays in row-major order with the types of these, on the executor by default.
+        Nothing is kept for others.
+
+        Args:
+            option: everything else that it depends on.
+        """
+        key = _types_of(arrays, option)
+        if key is None:
+            return
+        with self._lock:
+            if len(self._again) >= self.capacity:
+                self._again.pop(next(iter(self._again)))
+            self._again[key] = _surroundings(choose()), call
 
     def on_card(self, key: Hashable, arrays: Sequence[Any], out: Any = None) -> Any:
         """The result of a call on arrays of a GPU that was kept by `keep_on_card`; None if there is none for these.
@@ -462,8 +522,26 @@ class KeptCalls:
         """Forget everything."""
         with self._lock:
             self._calls.clear()
+            self._again.clear()
             self._on_card.clear()
             self._last_on_card.clear()
+
+
+def _surroundings(executor: Executor) -> tuple[Hashable, ...]:
+    """The surroundings that a kept call depends on, besides the arguments of its function."""
+    return executor.key, thread_count(), chosen_checks(), limits_enabled()
+
+
+def _types_of(arrays: tuple[Any, ...], option: Hashable) -> Hashable | None:
+    """Everything but the elements of NumPy arrays in row-major order, as a key; None for others."""
+    if not isinstance(option, Hashable):
+        return None
+    key: list[Any] = [type(option), option]
+    for array in arrays:
+        if type(array) is not np.ndarray or not array.flags.c_contiguous:
+            return None
+        key += array.shape, array.dtype
+    return tuple(key)
 
 
 def _library(array: Any) -> Any:

@@ -20,6 +20,7 @@ from palladio.base.errors import Location, PalladioValueError, attach
 from palladio.cpu.engine import HEADER, SMALL_ARENA, GridCall, OneTask, address_of, pointer_at, run
 from palladio.cpu.runtime.memory import LEAST_BYTES, fill, output
 from palladio.ir.core import Atom, Eqn, Literal, Program
+from palladio.ops.arrays.shape import reshape
 from palladio.types.types import ArrayType
 
 KEPT_BYTES = 1 << 16
@@ -149,8 +150,36 @@ class Chain:
 
         return run
 
+    def prepared(self, rows: int | None, weight: int) -> Callable[[Sequence[Array]], Array]:
+        """The program, of one result, as a function of arrays in row-major order, without checks.
+
+        Args:
+            rows: of the result, which has these rows alone, each of them written; None for all.
+            weight: as in `palladio.cpu.engine.run`.
+        """
+        (type,) = self.results
+        make = _maker(type if rows is None else ArrayType((rows, *type.shape[1:]), type.dtype))
+
+        def run(values: Sequence[Array]) -> Array:
+            results = [make()]
+            self.run_plain(values, results, weight, rows is None)
+            return results[0]
+
+        return run
+
     def run(self, values: Sequence[Any], results: Sequence[Any], weight: int = 1, marked: bool = True) -> Sequence[Any]:
-        """Run the steps.
+        """Run the steps, on copies of arrays in another order than row-major.
+
+        Args:
+            weight, marked: as in `run_plain`.
+        """
+        plain = [
+            value if type(value) is np.ndarray and value.flags.c_contiguous else row_major(value) for value in values
+        ]
+        return self.run_plain(plain, results, weight, marked)
+
+    def run_plain(self, values: Sequence[Any], results: Sequence[Any], weight: int, marked: bool) -> Sequence[Any]:
+        """Run the steps, on arrays in row-major order.
 
         Args:
             weight: as in `palladio.cpu.engine.run`.
@@ -160,10 +189,7 @@ class Chain:
             work = self.idle.pop()
         except IndexError:
             work = _Workspace(self)
-        plain = [
-            value if type(value) is np.ndarray and value.flags.c_contiguous else row_major(value) for value in values
-        ]
-        arrays = [*plain, *results, *work.between]
+        arrays = [*values, *results, *work.between]
         # As `address_of`, without the time of its calls.
         addresses = [pointer_at(id(array) + HEADER).value for array in arrays[: self.given]]
         written: Sequence[int] = () if marked else self.targets
@@ -225,27 +251,31 @@ def _run(
 
 
 def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
-    """A program as a chain; None if it has other equations than plain kernel calls, or much memory between them.
+    """A program as a chain; None if it has equations besides plain kernel calls and `reshape`, or much memory between.
 
     Args:
         calls: the kernel calls of the program that are compiled.
     """
-    found = [calls.get(eqn) for eqn in program.eqns]
-    made = {var for eqn in program.eqns for var in eqn.outputs}
+    same: dict[Atom, Atom] = {eqn.outputs[0]: eqn.inputs[0] for eqn in program.eqns if eqn.op is reshape}
+    eqns = [eqn for eqn in program.eqns if eqn.op is not reshape]  # the memory is the same
+    found = [calls.get(eqn) for eqn in eqns]
+    made = {var for eqn in eqns for var in eqn.outputs}
     plain = all(isinstance(call, GridCall) and call.plain for call in found)
     if not plain or not {*program.outputs} <= made or len({*program.outputs}) < len(program.outputs):
         return None
     numbers: dict[Atom, int] = {atom: n for n, atom in enumerate((*program.inputs, *program.outputs))}
-    between: list[Array] = []
+    inputs_and_results, between = len(numbers), list[Array]()
     for atom in (atom for eqn in program.eqns for atom in (*eqn.inputs, *eqn.outputs)):
-        if atom not in numbers:
-            numbers[atom] = len(numbers)
+        if atom in same:
+            numbers[atom] = numbers[same[atom]]
+        elif atom not in numbers:
+            numbers[atom] = inputs_and_results + len(between)
             value = atom.value if isinstance(atom, Literal) else np.empty(atom.type.shape, atom.type.dtype)  # type: ignore[union-attr]
             between.append(np.asarray(value, atom.type.dtype))  # type: ignore[union-attr]
     if sum(array.nbytes for array in between) > KEPT_BYTES:
         return None
     steps = []
-    for eqn, call in zip(program.eqns, found, strict=True):
+    for eqn, call in zip(eqns, found, strict=True):
         dynamic = [axis for axis, size in enumerate(call.grid.sizes) if size is None]  # type: ignore[union-attr]
         parallel = call.grid.scheduled.tasks  # type: ignore[union-attr]
         sizes = tuple((axis, numbers[atom], axis in parallel) for axis, atom in zip(dynamic, eqn.inputs, strict=False))

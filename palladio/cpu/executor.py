@@ -86,6 +86,7 @@ class _Alone:
 
     Fields:
         first_rows: the call as a function of fewer rows, `palladio.cpu.first_rows.FirstRows`; None if it is not one.
+        prepared: as `Chain.prepared`, for all rows; None for a call that writes to its operands.
     """
 
     def __init__(self, native: _Native, name: str) -> None:
@@ -95,6 +96,11 @@ class _Alone:
         arrays = len(types) == len(native.eqn.input_types)
         self.direct = native.run if arrays else native.run_or_explain
         self.first_rows = first_rows(native.run, types) if isinstance(native.run, GridCall) and arrays else None
+        makes_results = isinstance(native.run, GridCall) and native.run.plain and arrays
+        self.prepared = self._prepared if makes_results else None
+
+    def _prepared(self, rows: int | None, weight: int) -> Callable[[Sequence[Any]], Any] | None:
+        return None if rows is not None else lambda values: self(values)[0]
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         try:

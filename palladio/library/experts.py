@@ -328,13 +328,13 @@ class _Assigned:
 
     def __init__(self, layer: Layer, ids: Array, weights: Array) -> None:
         flat = ids.reshape(-1)
-        elsewhere = (flat < 0) | (flat >= layer.experts)
-        flat = np.where(elsewhere, layer.experts, flat) if elsewhere.any() else flat
+        if len(flat) and (flat.min() < 0 or flat.max() >= layer.experts):
+            flat = np.where((flat < 0) | (flat >= layer.experts), layer.experts, flat)
         self.order = np.argsort(flat, kind="stable")
         sizes = np.bincount(flat, minlength=layer.experts + 1)[: layer.experts].astype(np.int32)
         token_of, weight_of = np.zeros(layer.rows, np.int32), np.zeros(layer.rows, layer.sums)
         token_of[: len(flat)] = self.order // ids.shape[1]
-        weight_of[: len(flat)] = weights.reshape(-1)[self.order].astype(layer.sums)
+        weight_of[: len(flat)] = weights.reshape(-1)[self.order]
         self.arrays = sizes, token_of, weight_of
 
 

@@ -21,6 +21,7 @@ from palladio.library.checks import (
     LEFT_GRADIENT,
     RIGHT_GRADIENT,
     Tiling,
+    again,
     arrays_of,
     call_key,
     described,
@@ -117,8 +118,11 @@ def gmm(
             positive integers.
     """
     plain = group_offset is None and existing_out is None
-    known = "gmm", preferred_element_type, None, transpose_rhs, None, True, True
-    done = kept_call(known, interpret, (group_sizes, lhs, rhs), out) if plain else None
+    usual = plain and preferred_element_type is None and tiling is None and interpret is None and out is None
+    done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs) if usual else None
+    if done is None and plain:
+        known = "gmm", preferred_element_type, None, transpose_rhs, None, True, True
+        done = kept_call(known, interpret, (group_sizes, lhs, rhs), out)
     if done is not None:
         return done
     tiling = one_tiling(tiling, FORWARD)
@@ -136,16 +140,12 @@ def gmm(
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more)
     done = None if more else _kept_gmm(key, interpret, lhs, rhs, group_sizes, out)
     if done is not None:
+        if usual:
+            _remember(key, lhs, rhs, group_sizes, transpose_rhs)
         return done
     if (hopper := _hopper(interpret, lhs, rhs, tiling)) is not None:
-        given = (
-            lhs,
-            rhs,
-            _sizes_on_device_of(group_sizes, lhs, lhs.shape[0]),
-            preferred_element_type,
-            None,
-            transpose_rhs,
-        )
+        sizes = _sizes_on_device_of(group_sizes, lhs, lhs.shape[0])
+        given = lhs, rhs, sizes, preferred_element_type, None, transpose_rhs
         return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
     options = preferred_element_type, tiling, group_offset, existing_out, transpose_rhs, interpret, out
     return _gmm_of_grid(key, more, lhs, rhs, group_sizes, *options)
@@ -169,6 +169,25 @@ def _kept_gmm(key: Any, interpret: Any, lhs: Array, rhs: Array, group_sizes: Arr
         return None
     m = lhs.shape[0]
     return kept(group_sizes_of(group_sizes, m), _ZERO, np.array(m, np.int32), lhs, rhs, out=out, rows=m)
+
+
+def _remember(key: Any, lhs: Array, rhs: Array, group_sizes: Array, transpose_rhs: bool) -> None:
+    """Keep the call under a key for operands like these, if it can do without checks."""
+    kept = _GMM.find(key) if type(group_sizes) is np.ndarray and group_sizes.dtype == np.int32 else None
+    if kept is None:
+        return
+    m = len(lhs)
+    count = np.array(m, np.int32)
+    run = kept.prepared((group_sizes, _ZERO, count, lhs, rhs), m)
+
+    def product(x: Array, y: Array, sizes: Array) -> Array | None:
+        counts = sizes.tolist()
+        if min(counts) < 0 or sum(counts) > m:
+            return None  # to be refused by the checks
+        return run((sizes, _ZERO, count, x, y))
+
+    if run is not None:
+        _GMM.keep_again((lhs, rhs, group_sizes), transpose_rhs, product)
 
 
 def _gmm_of_grid(
@@ -337,9 +356,23 @@ def _filled(sizes: Array, groups: int) -> Array:
 
 def _of_groups(product: Any, groups: int, own: int) -> Any:
     """A product that is staged for `groups` groups, for `own` groups."""
-    if own >= groups:
-        return product
-    return lambda sizes, *arrays, **more: product(_filled(sizes, groups), *arrays, **more)
+    return product if own >= groups else _Padded(product, groups)
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """A product of fewer groups than it is staged for."""
+
+    product: Any
+    groups: int
+
+    def __call__(self, sizes: Array, *arrays: Array, **more: Any) -> Array:
+        return self.product(_filled(sizes, self.groups), *arrays, **more)
+
+    def prepared(self, arrays: Sequence[Array], rows: int) -> Callable[[Sequence[Array]], Array] | None:
+        """As `prepared` of the product."""
+        run = self.product.prepared((_filled(arrays[0], self.groups), *arrays[1:]), rows)
+        return run and (lambda arrays: run((_filled(arrays[0], self.groups), *arrays[1:])))
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:

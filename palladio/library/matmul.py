@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from palladio.library.checks import (
     LEAST_STAGED_ROWS,
     LookUp,
     Tile,
+    again,
     arrays_of,
     call_key,
     described,
@@ -75,7 +77,10 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes that cannot be multiplied, dtypes that are not floats, or a
             tiling that is not three positive integers.
     """
-    done = kept_call(("matmul", preferred_element_type, None, False, True), interpret, (x, y), out)
+    usual = preferred_element_type is None and tiling is None and interpret is None and out is None
+    done = again(_KEPT, (x, y)) if usual else None
+    if done is None:
+        done = kept_call(("matmul", preferred_element_type, None, False, True), interpret, (x, y), out)
     if done is not None:
         return done
     arrays = arrays_of(x, y) if preferred_element_type is None and _KEPT.usable else None
@@ -87,6 +92,8 @@ def matmul(
     key = call_key(x, y, (), preferred_element_type, tiling, transpose, filled=True)
     kept = _KEPT.find(key, interpret)
     if kept is not None:
+        if usual and not transpose:
+            _remember(kept, x, y)
         return kept(x, matrix, out=out, rows=x.shape[0])
     hopper = on_hopper(interpret, (x, y))
     if hopper is not None:
@@ -105,7 +112,7 @@ def matmul(
         return stored(zeros((m, n), dtype, x, y), out)
     viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
     if usable and viewed and (is_group(m, rows, tile) if tiling is None else _is_tiled_group(m, k, n, tile)):
-        kept = _as_group(preferred_element_type, tiling, transpose, interpret)
+        kept = _Group(preferred_element_type, tiling, transpose, interpret)
         _KEPT.keep(key, kept, interpret)
         return kept(x, matrix, out, m)
     if usable and tiling is None:
@@ -120,6 +127,13 @@ def matmul(
     kept = staged(described(x, rows), described(matrix), tile, dtype, interpret, transpose)
     _KEPT.keep(key, kept, interpret)
     return kept(x, matrix, out=out, rows=m)
+
+
+def _remember(kept: Any, x: Any, y: Any) -> None:
+    """Keep a staged product for operands like these, if it can do without checks."""
+    run = kept.prepared((x, y), x.shape[0])
+    if run is not None:
+        _KEPT.keep_again((x, y), None, lambda *arrays: run(arrays))
 
 
 def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None, transpose: bool = False) -> Any:
@@ -148,20 +162,30 @@ def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:
     return m > 4 and (tm >= m or spread)
 
 
-def _as_group(dtype: Any, tiling: Any, transpose: bool, interpret: Any) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class _Group:
     """The product as that of one group, whose number of rows is known when the kernel runs.
 
     Padding rows of a copy are not computed, and a product of few rows does not pack the matrix.
     """
 
-    def product(x: Any, y: Any, out: Any, rows: int) -> Any:
+    dtype: Any
+    tiling: Any
+    transpose: bool
+    interpret: Any
+
+    def __call__(self, x: Any, y: Any, out: Any, rows: int) -> Any:
+        options = {"transpose_rhs": self.transpose, "interpret": self.interpret, "out": out}
         try:
-            return gmm(x, y[None], [rows], dtype, tiling, transpose_rhs=transpose, interpret=interpret, out=out)
+            return gmm(x, y[None], [rows], self.dtype, self.tiling, **options)
         except pl.PalladioError as error:
             _name_operands(error)
             raise
 
-    return product
+    def prepared(self, arrays: Sequence[Any], rows: int) -> Callable[[Sequence[Any]], Any]:
+        """The product by default options, as `prepared` of a staged function."""
+        sizes = np.array([rows], np.int32)
+        return lambda arrays: gmm(arrays[0], arrays[1][None], sizes)
 
 
 def _name_operands(error: pl.PalladioError) -> None:

@@ -126,6 +126,23 @@ def test_what_has_much_memory_in_between_is_not_a_chain(rows: int, is_chain: boo
     np.testing.assert_array_equal(run([x])[0], x + 2)
 
 
+def test_another_shape_of_an_array_is_the_same_memory() -> None:
+    add_one, add_one_to_all = (
+        pl.pallas_call(copy_rows, pl.ShapeDtypeStruct(shape, X.dtype)) for shape in (X.shape, (X.size,))
+    )
+
+    def twice(x: Any) -> Any:
+        return add_one(jnp.reshape(add_one_to_all(jnp.reshape(add_one(x), (-1,))), X.shape))
+
+    np.testing.assert_array_equal(loaded(twice, X)([X])[0], X + 3)
+    of_input = loaded(lambda x: add_one_to_all(jnp.reshape(x, (-1,))), X)
+    np.testing.assert_array_equal(of_input([X])[0], X.ravel() + 1)
+    shaped = program(lambda x: jnp.reshape(add_one(x), (-1,)), X)
+    found = load_compiled(shaped, DEFINITION)
+    assert not isinstance(found, Chain)  # the result's memory would have another shape
+    np.testing.assert_array_equal(found([X])[0], X.ravel() + 1)
+
+
 def test_a_program_that_returns_an_input_is_no_chain() -> None:
     given = program(lambda count, x: (first_rows(count, x), x), np.int32(2), X)
     assert not isinstance(load_compiled(given, DEFINITION), Chain)

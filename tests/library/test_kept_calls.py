@@ -383,6 +383,52 @@ def test_tensors_in_host_memory_use_the_calls_kept_for_arrays(monkeypatch):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize(("m", "groups"), [(2, 3), (20, 3), (20, 8)])
+def test_a_call_like_an_earlier_one_goes_past_the_checks(m, groups, monkeypatch):
+    lhs, rhs, sizes = normal(0, m, K), normal(1, groups, K, N), np.array([1, *[0] * (groups - 2), m - 2], np.int32)
+    with pl.executor("cpu"):
+        expected = [gmm(x, rhs, sizes) for x in (lhs, 2 * lhs)]
+        gmm(lhs, rhs, sizes)
+        monkeypatch.setattr(grouped_matmul, "call_key", None)  # nothing else is called
+        for x, wanted in zip((lhs, 2 * lhs), expected, strict=True):
+            np.testing.assert_array_equal(gmm(x, rhs, sizes), wanted)
+        other = np.roll(sizes, 1)
+        assert_close(gmm(lhs, rhs, other), gmm_reference(lhs, rhs, other))
+
+
+@pytest.mark.parametrize("m", [2, 20])
+def test_so_does_a_dense_product_like_an_earlier_one(m, monkeypatch):
+    x = normal(0, m, K)
+    with pl.executor("cpu"):
+        expected = [matmul(each, RHS[0]) for each in (x, 2 * x)]
+        matmul(x, RHS[0])
+        for module in (grouped_matmul, sys.modules[matmul.__module__]):
+            monkeypatch.setattr(module, "call_key", None)
+        for each, wanted in zip((x, 2 * x), expected, strict=True):
+            np.testing.assert_array_equal(matmul(each, RHS[0]), wanted)
+
+
+def test_what_a_call_depends_on_besides_its_types_is_still_checked(monkeypatch):
+    lhs, sizes = normal(0, 20, K), split(20)
+    with pl.executor("cpu"):
+        for _ in range(3):
+            expected = gmm(lhs, RHS, sizes)
+        with pytest.raises(pl.PalladioValueError, match="a group size is negative"):
+            gmm(lhs, RHS, np.array([-1, 0, 1], np.int32))
+        with pytest.raises(pl.PalladioValueError, match="sum to more than the number of rows"):
+            gmm(lhs, RHS, split(21))
+        wide = normal(2, 20, 2 * K)
+        assert_close(gmm(wide[:, ::2], RHS, sizes), gmm_reference(wide[:, ::2], RHS, sizes))
+        column_major = np.ascontiguousarray(RHS.swapaxes(1, 2)).swapaxes(1, 2)
+        assert_close(gmm(lhs, column_major, sizes), expected)
+        monkeypatch.setenv("PALLADIO_NUM_THREADS", "1")
+        np.testing.assert_array_equal(gmm(lhs, RHS, sizes), expected)
+        traced = pl.jit(lambda x: gmm(lhs, RHS, sizes) + x)(np.float32(1))
+        np.testing.assert_array_equal(traced, expected + 1)
+    with pl.executor("reference"):
+        assert_close(gmm(lhs, RHS, sizes), expected)
+
+
 def test_a_transposed_product_is_kept_too():
     lhs, rhs = normal(0, K, 20), normal(1, 20, N)
     tgmm(lhs, rhs, split(20))

@@ -27,12 +27,15 @@ _NAMES_HERE = {"gate_up": "up", "gate_up_bias": "up_bias"}
 def _is_in_kernels(arrays: Sequence[Tensor | None]) -> bool:
     """True if the library's own layer computes this, and its gradient if one is recorded."""
     tensors = [each for each in arrays if each is not None]
-    floats = {each.dtype for each in tensors if each.is_floating_point()} - {tensors[2].dtype}
-    if floats - {tensors[0].dtype} or torch.is_autocast_enabled("cpu") or is_transformed():
+    dtypes = tensors[0].dtype, tensors[2].dtype
+    for each in tensors:
+        if not each.is_cpu or (each.dtype not in dtypes and each.is_floating_point()):
+            return False
+    if torch.is_autocast_enabled("cpu") or is_transformed():
         return False
     if tensors[0].dtype == torch.float64 and is_recording(tensors):
         return False
-    return all(each.is_cpu for each in tensors) and (torch.compiler.is_compiling() or is_plain(tensors))
+    return torch.compiler.is_compiling() or is_plain(tensors)
 
 
 def _is_on_hopper(arrays: Sequence[Tensor | None], interpret: Any) -> bool:
