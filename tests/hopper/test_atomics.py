@@ -88,6 +88,36 @@ def test_truth_values_are_combined() -> None:
     same_as_evaluated(body, (8, 37), np.dtype(np.bool_), x, y)
 
 
+@pytest.mark.parametrize("size", [127, 128, 512])
+def test_every_thread_combines_its_elements(size: int) -> None:
+    """Of a whole number of elements for each thread, no two threads hold one."""
+
+    def body(x: Any, out: Any, tile: Any) -> None:
+        tile[...] = x[...]
+        out[0] = plgpu.atomic_add(tile, x[...])
+        out[1] = tile[...]
+        out[2] = plgpu.atomic_cas(out.at[1], x[...] + x[...], x[...])
+
+    same_as_evaluated(body, (3, size), I32, np.arange(size, dtype=np.int32))
+
+
+def test_a_single_warp_combines_all_elements() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...]
+
+        @plgpu.warp_map
+        def _(warp: Any) -> None:
+            plgpu.atomic_add(out, x[...])
+
+            @pl.when(warp == 2)
+            def _() -> None:
+                plgpu.atomic_add(out.at[7], np.int32(5))
+
+    x = np.arange(128, dtype=np.int32)
+    for found in on_twin(kernel(body, x.shape, I32), x):
+        np.testing.assert_array_equal(found, 5 * x + 5 * (x == 7))
+
+
 SHIM = """
 typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 #define PAL_DEVICE static

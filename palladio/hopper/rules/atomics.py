@@ -12,7 +12,7 @@ from palladio.hopper.emit.scalars import from_memory, literal, memory_type, narr
 from palladio.hopper.emit.scope import Rule, Scope
 from palladio.hopper.emit.values import EXCHANGE, Entry, Registers, Semaphores, Shared
 from palladio.hopper.layouts.integers import Index, added, times
-from palladio.hopper.layouts.registers import registers_of_each
+from palladio.hopper.layouts.registers import registers_of_each, warp
 from palladio.hopper.layouts.shared import swizzled_text
 from palladio.hopper.rules.barriers import address, arrive_at, slot
 from palladio.hopper.rules.memory import Access, access, layout_for, store
@@ -70,7 +70,7 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Express) -> Sequence[Entr
     root, *rest = eqn.inputs
     values, indices = rest[:count], rest[count:]
     (out,) = eqn.outputs
-    layout = registers_of_each(out.type.shape)
+    layout = warp(out.type.shape) if scope.one_warp else registers_of_each(out.type.shape)
     found = access(scope, root, eqn.transforms, indices, layout if out.type.shape else None)
     if found.part.peer:
         _require_words(found, eqn.op.name)
@@ -80,12 +80,12 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Express) -> Sequence[Entr
     given = [scope.array(value, layout) if value.type.shape else scope.scalar(value) for value in values]  # type: ignore[union-attr]
     texts = [each.text if hasattr(each, "text") else scope.element(each, "r", layout) for each in given]
     old = scope.declare(out.hint or "old", layout, out.type.dtype)
-    tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread") or "thread == 0"]
+    tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread")]
     test = " && ".join(each for each in tests if each)
     nothing = literal(dtypes.uninitialized(out.type.dtype), out.type.dtype)
     with scope.w.block(f"PAL_UNROLL for (int r = 0; r < {layout.count}; ++r)"):
         scope.w.line(f"{old.name}[r] = {nothing};")
-        with scope.w.block(f"if ({test})"):
+        with scope.w.block(f"if ({test})" if test else ""):
             if isinstance(found.where, Shared):
                 scope.w.line(f"const u32 at = {found.address(index)};")
                 address = "at"
