@@ -492,7 +492,9 @@ PAL_DEVICE double minimum(double a, double b) { return a != a ? a : b != b ? b :
 // x to the power y, of integers, as Palladio defines it: it wraps around; to a negative power, 1 and -1 give 1 or -1, and
 // all others 0.
 template <typename T> PAL_DEVICE T power(T x, T y) {
-  if (y < 0) return x == 1 || (x == (T)-1 && y % 2 == 0) ? (T)1 : x == (T)-1 ? x : (T)0;
+  if constexpr ((T)-1 < (T)0) {  // NVRTC 13.0 warns of an unsigned number that is compared with 0
+    if (y < 0) return x == 1 || (x == (T)-1 && y % 2 == 0) ? (T)1 : x == (T)-1 ? x : (T)0;
+  }
   u64 product = 1, factor = (u64)x;
   for (u64 left = (u64)y; left != 0; left >>= 1, factor *= factor)
     if (left & 1) product *= factor;
