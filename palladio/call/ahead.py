@@ -25,6 +25,7 @@ from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValue
 from palladio.base.knobs import thread_count
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.staged import CALLS, owned
+from palladio.call.tpu.info import described as described_tpu
 from palladio.driver.executors import Executor, choose, follows_arrays
 from palladio.ir.evaluate import Runner
 from palladio.trace.debug import checks_enabled, chosen_checks
@@ -383,8 +384,8 @@ def forget_calls() -> None:
 
 
 class KeptCalls:
-    """Calls by the keys that a function makes of its arguments, separate for each executor, kind of checks and number
-    of threads, which tiles may depend on.
+    """Calls by the keys that a function makes of its arguments, separate for each executor, kind of checks, described
+    TPU and number of threads, which tiles may depend on.
 
     Above `capacity` calls, the oldest is dropped. Thread-safe.
     """
@@ -426,7 +427,7 @@ class KeptCalls:
 
     def again(self, arrays: tuple[Any, ...], option: Hashable = None) -> Any:
         """The result of the function that `keep_again` has kept for arrays like these; None if there is none for this
-        executor, number of threads and kind of checks, while a function is traced, or if it has none.
+        executor, number of threads, kind of checks and described TPU, while a function is traced, or if it has none.
 
         Args:
             option: as in `keep_again`.
@@ -529,12 +530,14 @@ class KeptCalls:
 
 def _surroundings(executor: Executor) -> tuple[Hashable, ...]:
     """The surroundings that a kept call depends on, besides the arguments of its function."""
-    return executor.key, thread_count(), chosen_checks(), limits_enabled()
+    return executor.key, thread_count(), chosen_checks(), limits_enabled(), described_tpu()
 
 
 def _types_of(arrays: tuple[Any, ...], option: Hashable) -> Hashable | None:
     """Everything but the elements of NumPy arrays in row-major order, as a key; None for others."""
-    if not isinstance(option, Hashable):
+    try:
+        hash(option)
+    except TypeError:
         return None
     key: list[Any] = [type(option), option]
     for array in arrays:

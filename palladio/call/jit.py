@@ -134,9 +134,9 @@ class Jitted:
                 checked: a kernel that accesses other rows reads or overwrites other memory.
             made_of: everything that the function depends on besides its arguments and Palladio: plain values, dtypes,
                 classes, and tuples and dataclasses of them. With it, the compiled function is kept on disk (on a GPU
-                if it is one kernel, on the CPU if it consists of kernels whose arrays between them are small), and
-                another process takes it from there without tracing anything. The function's own source is not
-                inspected: include a version of it.
+                if it is one kernel, on the CPU if it is several kernels with small arrays between them), and another
+                process takes it from there without tracing anything. The function's own source is not inspected:
+                include a version of it.
         """
         with at_call():
             names = positional_names(self._function)[: len(args)]
@@ -147,7 +147,7 @@ class Jitted:
             axes = tuple(growing or (0,) * len(types))
             stored = None
             if made_of is not None and executor.stored is not None and not is_watched():
-                stored = executor.stored((made_of, chosen_checks(), limits_enabled()), types)
+                stored = executor.stored((made_of, chosen_checks(), limits_enabled(), described_tpu()), types)
                 found = stored.find()
                 if found is not None:
                     return Ahead(found, (), types, names, found.results, ONE_RESULT, axes, own_rows)

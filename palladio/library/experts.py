@@ -329,7 +329,8 @@ class _Assigned:
     def __init__(self, layer: Layer, ids: Array, weights: Array) -> None:
         flat = ids.reshape(-1)
         if len(flat) and (flat.min() < 0 or flat.max() >= layer.experts):
-            flat = np.where((flat < 0) | (flat >= layer.experts), layer.experts, flat)
+            elsewhere = (flat < 0) | (flat >= layer.experts)
+            flat = np.where(elsewhere, layer.experts, flat.astype(np.int64))  # narrow ids may not hold the number
         self.order = np.argsort(flat, kind="stable")
         sizes = np.bincount(flat, minlength=layer.experts + 1)[: layer.experts].astype(np.int32)
         token_of, weight_of = np.zeros(layer.rows, np.int32), np.zeros(layer.rows, layer.sums)

@@ -112,7 +112,7 @@ def tune(
 
     Args:
         function: `gmm`, `tgmm` or `matmul`; on a GPU also `attention`, and `moe_mlp`, whose first product is tuned. On
-            a GPU those of `palladio.library.hopper` too, of which 8-bit floats and float32 are tuned.
+            a GPU those of `palladio.library.hopper` too, also for 8-bit floats and float32.
         lhs, rhs: the operands, or `pl.ShapeDtypeStruct`s: only shapes and dtypes are used. The measured products are
             of normal random numbers. Of `attention` the queries and the keys, with values as wide as these; of
             `moe_mlp` the tokens and `gate_up`.

@@ -148,7 +148,7 @@ def _arrivals(type: RefType, cluster: Sequence[MeshAxis]) -> int | None:
 
 
 def reached_at_peers(program: Program) -> frozenset[int]:
-    """The positions of the inputs of which a program, or one that it runs, reaches those of other blocks or cores."""
+    """The positions of the inputs that a program, or one that it runs, reaches at other blocks or cores."""
     found: set[Atom] = set()
     for eqn in program.eqns:
         if eqn.op.index_start:

@@ -15,6 +15,7 @@ import torch
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio import tpu as pltpu
 from palladio.call.staged import CALLS
 from palladio.driver.capture import prepared_programs
 from palladio.library import gmm, matmul
@@ -444,6 +445,22 @@ def test_kept_calls_are_apart_for_each_executor_and_bounded() -> None:
     calls.keep("another", "compiled", "cpu")
     assert calls.find("key", "reference") is None  # it made room
     assert calls.find(None) is None
+
+
+def test_kept_calls_are_apart_for_each_described_tpu() -> None:
+    calls = pl.KeptCalls()
+    calls.keep("key", "undescribed")
+    calls.keep_again((np.ones(2),), None, lambda x: "undescribed")
+    with pltpu.described_tpu(pltpu.TpuInfo()):
+        assert calls.find("key") is None
+        assert calls.again((np.ones(2),)) is None
+    assert calls.find("key") == calls.again((np.ones(2),)) == "undescribed"
+
+
+def test_no_call_is_kept_for_an_option_without_a_hash() -> None:
+    calls = pl.KeptCalls()
+    calls.keep_again((np.ones(2),), ([],), lambda x: x)
+    assert calls.again((np.ones(2),), ([],)) is None
 
 
 def test_a_static_argument_by_number_may_be_passed_by_keyword() -> None:

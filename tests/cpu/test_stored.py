@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
+from palladio import tpu as pltpu
 from palladio.base import stored_keys
 from palladio.call import jit
 from palladio.call.ahead import forget_calls
@@ -106,6 +107,17 @@ def test_programs_that_are_collected_are_traced() -> None:
     with prepared_programs() as found:
         gmm(X, Y, SIZES)
     assert [program.name for program in found] == ["product"]
+
+
+def test_a_kernel_that_reads_the_described_tpu_is_stored_for_it() -> None:
+    def scaled(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = x_ref[...] * pltpu.get_tpu_info().num_lanes
+
+    call = pl.pallas_call(scaled, pl.ShapeDtypeStruct((4,), np.float32))
+    for lanes in (128, 64):
+        with pltpu.described_tpu(pltpu.TpuInfo(num_lanes=lanes)):
+            staged = pl.jit(lambda x: call(call(x))).ahead(np.ones(4, np.float32), made_of="scaled")
+        assert staged(np.ones(4, np.float32)).tolist() == [lanes**2] * 4
 
 
 def test_a_kernel_with_callbacks_is_not_stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

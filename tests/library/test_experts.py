@@ -332,3 +332,10 @@ def test_a_call_like_an_earlier_one_is_not_checked_again(monkeypatch):
     assert len(checked) == 3
     with pytest.raises(pl.PalladioTypeError, match="expert_ids"):
         moe_mlp(tokens, ids.astype(np.float32), weights, up, down)
+
+
+def test_ids_of_8_bits_may_name_none_of_more_experts_than_they_can_name():
+    tokens, up, down = normal(0, 3, 8), normal(1, 130, 8, 8), normal(2, 130, 4, 8)
+    ids = np.array([[-1, 3], [127, -128], [0, 1]], np.int8)
+    found = moe_mlp(tokens, ids, WEIGHTS[:3], up, down)
+    assert_close(found, reference(tokens, ids, WEIGHTS[:3], up, down))

@@ -549,9 +549,9 @@ def test_blocks_of_queries_and_keys_of_the_caller_serve_other_numbers_of_them_to
 @pytest.mark.parametrize(("name", "value"), [("PALLADIO_CPU", "portable"), ("PALLADIO_NUM_THREADS", "3")])
 def test_kept_calls_notice_other_instructions_and_numbers_of_threads(name, value, monkeypatch):
     x, wide = normal(0, 64, K), normal(1, 3, K, 3072)
-    calls = []
+    asked = []
     checks.forget_calls()
-    monkeypatch.setattr(pl, "processor", lambda real=pl.processor: calls.append(real()) or real())
+    monkeypatch.setattr(pl, "processor", lambda real=pl.processor: asked.append(real()) or real())
     calls = [
         lambda: gmm(x, wide, split(64)),
         lambda: tgmm(x.T, normal(1, 64, N), split(64)),
@@ -561,14 +561,14 @@ def test_kept_calls_notice_other_instructions_and_numbers_of_threads(name, value
         for call in calls:
             wanted = call()
             call()
-            calls.clear()
+            asked.clear()
             call()
-            assert calls == []  # it was kept
+            assert asked == []  # it was kept
             monkeypatch.setenv(name, value)
             found = call()
-            assert calls and getattr(calls[0], "threads" if "THREADS" in name else "vector_bytes") in (3, 16)
+            assert asked and getattr(asked[0], "threads" if "THREADS" in name else "vector_bytes") in (3, 16)
             assert_close(found, wanted.astype(np.float64))
             monkeypatch.delenv(name)
-            calls.clear()
+            asked.clear()
             np.testing.assert_array_equal(call(), wanted)
-            assert calls == []
+            assert asked == []

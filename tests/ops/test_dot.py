@@ -120,6 +120,12 @@ def test_lax_takes_dimension_numbers() -> None:
     np.testing.assert_allclose(lax.batch_matmul(lhs, np.moveaxis(rhs, 0, 2)), found, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("preferred", [np.int32, np.bool_])
+def test_floats_are_multiplied_before_their_sum_becomes_another_kind(preferred: Any) -> None:
+    x, y = np.array([1.5, 2.5], np.float32), np.array([2.0, 2.0], np.float32)
+    assert jnp.dot(x, y, preferred_element_type=preferred) == preferred(8)
+
+
 SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4))]
 SHAPES += [
     ((5, 2, 3), (5, 3, 4)),

@@ -34,11 +34,12 @@ def product(
 ) -> Array:
     """`dot_general` of promoted inputs.
 
-    Floats of different dtypes are multiplied as they are, the result has their common dtype. With a preferred one they
-    need not have any, such as bfloat16 and float8.
+    Floats of different dtypes are multiplied as they are, the result has their common dtype. With a preferred dtype of
+    floats they need not have any, such as bfloat16 and float8.
     """
     preferred = None if preferred_element_type is None else dtypes.canonical(preferred_element_type)
-    if preferred is not None and all(dtypes.is_float(array_type(x).dtype) and not is_weak(x) for x in (lhs, rhs)):
+    of_floats = all(dtypes.is_float(array_type(x).dtype) and not is_weak(x) for x in (lhs, rhs))
+    if of_floats and preferred is not None and dtypes.is_float(preferred):
         common, weak = preferred, False
     else:
         common, weak = result_type(lhs, rhs)

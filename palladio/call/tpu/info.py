@@ -119,7 +119,8 @@ def described_tpu(info: TpuInfo) -> Iterator[TpuInfo]:
     """`get_tpu_info()` inside the block gives this description.
 
     If it has several cores, they share the parallel axes of grid kernels that start copies, as far as these are the
-    first axes: each core has its own blocks, prefetched scalars and scratch.
+    first axes: each core has its own blocks, prefetched scalars and scratch. Which steps along them share a core, and
+    in which order, is undefined: what a core keeps is for the steps along the other axes.
 
     Raises:
         PalladioTypeError: not a `TpuInfo`.

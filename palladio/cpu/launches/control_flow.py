@@ -104,7 +104,7 @@ def _scope(scope: Scope, *operands: Binding, body: Program, allocations: tuple[R
 
 
 def reached_by_peers(body: Program, allocations: Sequence[RefType]) -> list[int]:
-    """The positions of the allocations of a scope of which the program of a core reaches those of its peers."""
+    """The positions of the allocations of a scope that the program of a core reaches at its peers."""
     first = len(body.inputs) - len(allocations)
     return sorted(n - first for n in reached_at_peers(body) if n >= first)
 
