@@ -266,6 +266,22 @@ class Schedule:
     starts: tuple[OutputStart, ...]
 
 
+def require_parallel_first(parallel: Sequence[bool]) -> None:
+    """Refuse a parallel axis after one that is not parallel, where cores share the parallel axes.
+
+    Raises:
+        PalladioValueError: for such a grid.
+    """
+    if any(after and not before for before, after in itertools.pairwise(parallel)):
+        raise PalladioValueError(
+            "the parallel axes of a grid are its first ones, where cores share them",
+            argument="compiler_params.dimension_semantics",
+            got=", ".join("parallel" if each else "arbitrary" for each in parallel),
+            hint="move the parallel axes to the front of the grid",
+            jax="Dimensions with parallel semantics must form a prefix of the grid.",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """The parameters of a `grid_call`.

@@ -255,6 +255,38 @@ def shared_by_cores(x: Any, cores: int, rows: int) -> Any:
     return pl.shard_map(function, mesh=devices, in_specs=P("x"), out_specs=P("x"))(x)
 
 
+def sums_of_own_scalar(x: Any, semantics: tuple[str, str]) -> Any:
+    """On each of two devices two cores share a grid. Each adds to its own prefetched scalar."""
+
+    def kernel(added_ref: Any, x_ref: Any, o_ref: Any) -> None:
+        added_ref[0] += 1
+        o_ref[...] = x_ref[...] + added_ref[0]
+
+    def function(part: Any) -> Any:
+        row = pl.BlockSpec((1, 1, 8), lambda i, j, _: (i, j, 0))
+        call = pl.pallas_call(
+            kernel,
+            pl.ShapeDtypeStruct(part.shape, np.float32),
+            grid_spec=pltpu.PrefetchScalarGridSpec(1, grid=(2, 2), in_specs=[row], out_specs=row),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=semantics),
+            interpret=pltpu.InterpretParams(num_cores_or_threads=2, detect_races=True),
+        )
+        return call(np.zeros(1, np.int32), part)
+
+    devices = pl.make_mesh((2,), ("x",))
+    return pl.shard_map(function, mesh=devices, in_specs=P("x"), out_specs=P("x"))(x)
+
+
+def test_each_core_of_a_device_has_prefetched_scalars_of_its_own() -> None:
+    found = sums_of_own_scalar(np.zeros((4, 2, 8), np.float32), ("parallel", "arbitrary"))
+    assert found[..., 0].tolist() == [[1, 2]] * 4
+
+
+def test_cores_of_a_device_share_no_axis_after_one_that_is_not_parallel() -> None:
+    with pytest.raises(pl.PalladioValueError, match="the parallel axes of a grid are its first ones"):
+        sums_of_own_scalar(np.zeros((4, 2, 8), np.float32), ("arbitrary", "parallel"))
+
+
 PARTS = np.arange(64, dtype=np.float32).reshape(8, 8)
 SUMS = PARTS.reshape(4, 2, 8).cumsum(axis=1).reshape(8, 8) + np.repeat([[0], [10]], 4, axis=0)
 

@@ -14,8 +14,9 @@ from palladio.call.inline.written import written_grid
 from palladio.call.launch.core_meshes import CoreMesh
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.pipeline.specs import no_block_spec
+from palladio.trace.array_refs import new_ref
 from palladio.trace.grid import axis_index
-from palladio.types.types import COUNTING
+from palladio.types.types import COUNTING, SCALAR
 
 _NAME = "core of a grid"
 
@@ -36,6 +37,8 @@ def launched_grid(call: Any, args: Sequence[Any], out: Any, cores: int = 1) -> A
             trees.flatten(refs[first:end])[0] for first, end in zip((0, *ends), ends, strict=False)
         )
         core = (axis_index(_NAME), cores) if cores > 1 else (0, 1)
+        if cores > 1:  # the scalars of a core are its own
+            scalars = [new_ref(ref[...], memory_space=SCALAR) for ref in scalars]
         written_grid(call, args, (scalars, inputs, outputs), refs[ends[-1] :], keywords, core)
 
     body.__name__ = call.__name__

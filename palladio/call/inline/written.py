@@ -16,7 +16,7 @@ from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError
 from palladio.call.inline.semaphores import local_semaphores, with_semaphores, with_values
 from palladio.driver.executors import choose, cores_of_grids
-from palladio.ops.grid import Blocked, Element, Squeezed
+from palladio.ops.grid import Blocked, Element, Squeezed, require_parallel_first
 from palladio.ops.threads.launch import MeshAxis
 from palladio.pipeline.block_maps import specs_for
 from palladio.pipeline.specs import no_block_spec
@@ -48,9 +48,16 @@ def is_inlining() -> bool:
 
 
 def cores_of_grid(call: Any) -> int:
-    """The number of cores that share the parallel axes of the grid of a `pallas_call`."""
+    """The number of cores that share the parallel axes of the grid of a `pallas_call`.
+
+    Raises:
+        PalladioValueError: several cores, and a parallel axis after one that is not parallel.
+    """
     shared = any(call.parallel) and all(isinstance(size, int) for size in call.grid.sizes)
-    return cores_of_grids(choose(call.interpret)) if shared else 1
+    cores = cores_of_grids(choose(call.interpret)) if shared else 1
+    if cores > 1:
+        require_parallel_first(call.parallel)
+    return cores
 
 
 def inlined_grid(call: Any, args: Sequence[Any]) -> Any:

@@ -120,7 +120,8 @@ def described_tpu(info: TpuInfo) -> Iterator[TpuInfo]:
 
     If it has several cores, they share the parallel axes of grid kernels that start copies, as far as these are the
     first axes: each core has its own blocks, prefetched scalars and scratch. Which steps along them share a core, and
-    in which order, is undefined: what a core keeps is for the steps along the other axes.
+    in which order, is undefined: what a core keeps is for the steps along the other axes. Devices of `shard_map`
+    have one core each.
 
     Raises:
         PalladioTypeError: not a `TpuInfo`.

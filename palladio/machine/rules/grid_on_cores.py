@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from palladio.base.errors import PalladioValueError
 from palladio.base.threefry import key_of, permutation, split
 from palladio.ir.core import Eqn
 from palladio.ir.evaluate import evaluate
@@ -28,7 +27,7 @@ from palladio.machine.run.buffers import Buffer
 from palladio.machine.run.coroutines import run_program
 from palladio.machine.run.machine import Machine
 from palladio.machine.run.threads import Block, Cluster, Group, Thread
-from palladio.ops.grid import BlockMap, Grid, extents, window
+from palladio.ops.grid import BlockMap, Grid, extents, require_parallel_first, window
 from palladio.ops.threads.launch import MeshAxis
 from palladio.types.transforms import Index, Operand, SliceEntry
 from palladio.types.types import HBM, RefType
@@ -47,14 +46,7 @@ class Shares:
     """
 
     def __init__(self, grid: Grid, sizes: Sequence[int], cores: int, seed: int) -> None:
-        if any(after and not before for before, after in zip(grid.parallel, grid.parallel[1:], strict=False)):
-            raise PalladioValueError(
-                "the parallel axes of a grid are its first ones, where cores share them",
-                argument="compiler_params.dimension_semantics",
-                got=", ".join("parallel" if each else "arbitrary" for each in grid.parallel),
-                hint="move the parallel axes to the front of the grid",
-                jax="Dimensions with parallel semantics must form a prefix of the grid.",
-            )
+        require_parallel_first(grid.parallel)
         self.sizes = sizes
         self.orders: list[Sequence[int]] = []
         key = key_of(seed)
