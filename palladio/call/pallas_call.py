@@ -16,6 +16,7 @@ from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.cost import CostEstimate
 from palladio.call.inline.on_core import launched_grid, takes_semaphores
+from palladio.call.inline.semaphores import only_counts
 from palladio.call.inline.written import cores_of_grid, inlined_grid, is_inlining
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.outputs import Outputs, check_aliased_types, checked_aliases, warn_of_unwritten
@@ -278,6 +279,8 @@ class PallasCall:
         """
         with at_call():
             try:
+                if self._with_semaphores:
+                    args = only_counts(args)
                 if carried_out_in_rounds() and (cores := cores_of_grid(self)) > 1:
                     return launched_grid(self, args, out, cores)
                 if self._with_semaphores and not is_inlining():

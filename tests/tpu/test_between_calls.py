@@ -226,6 +226,21 @@ def test_a_staged_function_takes_and_returns_semaphores(executor: str) -> None:
 
 
 @EXECUTORS
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_kernel_of_a_grid_takes_the_semaphores_of_a_launch(kept: bool, executor: str) -> None:
+    def kernel(count: Any, o_ref: Any) -> None:
+        pl.semaphore_signal(count.at[1], 3)
+        o_ref[0] = pl.semaphore_read(count.at[1])
+
+    given = made(REGULAR((2,)))
+    given = pl.new_ref(given) if kept else given
+    semaphores = pl.BlockSpec(memory_space=pltpu.SEMAPHORE)
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((1,), np.int32), in_specs=[semaphores])
+    with pl.executor(executor):
+        assert [call(given).tolist(), call(given).tolist()] == [[3], [6 if kept else 3]]
+
+
+@EXECUTORS
 def test_a_kernel_of_a_grid_closes_over_a_semaphore(executor: str) -> None:
     count = pl.empty_ref(REGULAR)
 

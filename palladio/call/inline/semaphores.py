@@ -109,6 +109,11 @@ def with_counts(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return trees.replaced(args, KeptSemaphores, lambda ref: Semaphores(ref.counts, ref.space))  # type: ignore[no-any-return]
 
 
+def only_counts(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with counts in place of semaphores, whose kind the block specifications of a grid give."""
+    return trees.replaced(with_counts(args), Semaphores, lambda value: value.counts)  # type: ignore[no-any-return]
+
+
 def with_values(outputs: Outputs, results: Any) -> Any:
     """The results of a launch with semaphores in place of their counts."""
     if not outputs.semaphores:
