@@ -145,8 +145,8 @@ class UnwrittenOutputWarning(UserWarning):
     """A kernel contains no write to one of its outputs, whose values are therefore uninitialised."""
 
 
-_WARNED: dict[Any, Any] = {}
-"""The warnings given so far at users' lines, in the format of the registry of Python's warning filters."""
+_WARNED: dict[str, dict[Any, Any]] = {}
+"""For each file, the warnings given so far at its lines, in the format of the registry of Python's warning filters."""
 
 
 def warn_at(message: str, category: type[Warning], location: Location | None) -> None:
@@ -154,7 +154,8 @@ def warn_at(message: str, category: type[Warning], location: Location | None) ->
     if location is None:
         warnings.warn(message, category, stacklevel=3)
     else:
-        warnings.warn_explicit(message, category, location.file, location.line, registry=_WARNED)
+        registry = _WARNED.setdefault(location.file, {})
+        warnings.warn_explicit(message, category, location.file, location.line, registry=registry)
 
 
 class InternalError(RuntimeError):

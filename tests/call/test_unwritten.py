@@ -40,6 +40,16 @@ def test_the_output_and_the_line_of_the_kernel_are_named_once(executor: str) -> 
         assert np.isnan(call(X)).all()
 
 
+def test_kernels_of_equal_names_and_lines_in_two_files_are_both_named() -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        for file, body in (("one.py", "x_ref[0]"), ("other.py", "x_ref[1]")):
+            names: dict[str, Any] = {}
+            exec(compile(f"def kernel(x_ref, o_ref): {body}", file, "exec"), names)
+            pl.pallas_call(names["kernel"], OUT)(X)
+    assert [each.filename for each in warned] == ["one.py", "other.py"]
+
+
 def test_an_output_without_a_parameter_of_its_own_is_named_by_its_number() -> None:
     def kernel(x_ref: Any, *outs: Any) -> None:
         outs[0][...] = x_ref[...]
