@@ -32,7 +32,7 @@ from palladio.ir.text import print_program
 from palladio.trace.debug import debug_print as print_values
 from palladio.trace.grid import program_id
 from palladio.trace.trace import current_trace, is_traced
-from palladio.types import types
+from palladio.types import dtypes, types
 from palladio.types.device import H100_SXM
 from palladio.types.dtypes import bits_of
 from palladio.types.scratch import SemaphoreType
@@ -684,9 +684,11 @@ def cuda_runtime_get_version() -> int:
 def triton_dot(
     a: Any, b: Any, trans_a: bool = False, trans_b: bool = False, allow_tf32: Any = None, precision: Any = None
 ) -> Any:
-    """`dot` of Pallas' Triton namespace: a product in float32 at least. Precisions have no effect here."""
+    """`dot` of Pallas: a product in int32, float32 or float64. Precisions have no effect here."""
     a, b = a.T if trans_a else a, b.T if trans_b else b
-    return jnp.matmul(a, b, preferred_element_type=jnp.float32 if a.dtype.itemsize < 4 else None)
+    wanted = jnp.int32 if dtypes.is_integer(a.dtype) and dtypes.is_integer(b.dtype) else jnp.float32
+    wanted = jnp.float64 if jnp.float64 in (a.dtype, b.dtype) else wanted
+    return jnp.matmul(a, b, preferred_element_type=wanted)
 
 
 def triton_params(num_warps: int | None = None, num_stages: int | None = None) -> Any:

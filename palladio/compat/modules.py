@@ -96,7 +96,7 @@ OWN: dict[str, Mapping[str, Any]] = {
     "jax.experimental": {"enable_x64": enable_x64},
     "jax.experimental.pallas": {
         "dot": functions.triton_dot,
-        "max_contiguous": lambda value, count: value,
+        "max_contiguous": lambda x, values: x,
         "store": older.store,
         "swap": older.swap,
     },
@@ -107,7 +107,7 @@ OWN: dict[str, Mapping[str, Any]] = {
         "debug_barrier": functions.no_effect,
         "approx_tanh": jnp.tanh,
         "dot": functions.triton_dot,
-        "max_contiguous": lambda value, count: value,
+        "max_contiguous": lambda x, values: x,
     },
     "jax.experimental.mesh_utils": {"create_device_mesh": functions.create_device_mesh},
     "jax.experimental.shard_map": {"shard_map": functions.sharded},

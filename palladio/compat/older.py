@@ -13,5 +13,9 @@ def store(x_ref_or_view: Any, idx: Any, val: Any, *, mask: Any = None, eviction_
 
 
 def swap(x_ref_or_view: Any, idx: Any, val: Any, *, mask: Any = None, eviction_policy: str | None = None) -> Any:
-    """`store` that returns the old value."""
-    return access.swap(x_ref_or_view, idx, val, mask=mask)
+    """`store` that returns the old value, and `val` where the mask is false."""
+    if mask is None:
+        return access.swap(x_ref_or_view, idx, val)
+    old = access.load(x_ref_or_view, idx, mask=mask, other=val)
+    access.store(x_ref_or_view, val, idx=idx, mask=mask)
+    return old

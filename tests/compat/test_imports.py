@@ -298,6 +298,35 @@ def test_names_of_earlier_releases_of_pallas_are_answered() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_a_masked_swap_of_earlier_releases_returns_the_new_value_where_it_writes_none() -> None:
+    with compat.jax():
+        import jax
+        import jax.numpy as jnp
+        from jax.experimental import pallas as jax_pl
+
+        def body(x: Any, o: Any, old: Any) -> None:
+            o[...] = x[...]
+            old[...] = jax_pl.swap(o, (slice(None),), -x[...], mask=jnp.arange(8) < 6)
+
+        out = jax.ShapeDtypeStruct((8,), jnp.float32)
+        found, old = jax_pl.pallas_call(body, (out, out))(np.arange(8, dtype=np.float32))
+    assert found.tolist() == [0, -1, -2, -3, -4, -5, 6, 7]
+    assert old.tolist() == [0, 1, 2, 3, 4, 5, -6, -7]
+
+
+def test_products_of_pallas_have_32_bits_at_least() -> None:
+    with compat.jax():
+        import jax.numpy as jnp
+        from jax.experimental import pallas as jax_pl
+
+        def dtype(*given: str) -> str:
+            return jax_pl.dot(*(jnp.ones((4, 4), each) for each in given)).dtype.name
+
+        assert [dtype("int8", other) for other in ("int8", "int32", "float16")] == ["int32", "int32", "float32"]
+        assert [dtype("bfloat16", "bfloat16"), dtype("float32", "int32")] == ["float32", "float32"]
+        assert jax_pl.max_contiguous(jax_pl.multiple_of(8, 8), values=8) == 8
+
+
 def test_flags_of_xla_say_how_many_devices_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     with compat.jax():
         import jax
