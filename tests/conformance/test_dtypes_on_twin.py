@@ -1,6 +1,7 @@
 """The rows in other dtypes than float32 on the host twin, many of them in one kernel, which is compiled once.
 
-By default each row runs in one dtype of each of `CLASSES`, in turn; with `--every-dtype` (`make cubins`) in all.
+By default each row runs in one dtype of each of `CLASSES`, in turn, one of a grid or launch in one of every other
+class; with `--every-dtype` (`make cubins`) in all.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def rows(module: ModuleType, dtype: np.dtype, every: bool) -> list[Row]:
     """The rows of a module that run in a dtype. Each launch is a kernel of its own: they run in every other class."""
     found = [row for row in rows_of(vars(module)) if row.family not in HOPPER_TWIN.all_dtypes]
     step = 2 if module in (grids, concurrent) else 1
-    chosen_of = {row.title: list(chosen(n, row, CLASSES[n % step :: step])) for n, row in enumerate(found)}
+    chosen_of = {row.title: list(chosen(n // step, row, CLASSES[n % step :: step])) for n, row in enumerate(found)}
     found = [row for row in found if dtype in (row.dtypes if every else chosen_of[row.title])]
     return [row for row in found if HOPPER_TWIN.reason(row.title, dtype) is None]
 
