@@ -113,6 +113,11 @@ class RowBucket:
         most = max(LEAST_OF_BLOCKS, 1 << (rows - 1).bit_length())
         return RowBucket(most, rows_of, kernel, rows_of, of_block=of_block)
 
+    @property
+    def key(self) -> Hashable:
+        """Everything but types by which its kernel differs from other kernels of the same function."""
+        return tuple(self.operands.items()), tuple(self.results.items()), self.counted, self.of_block
+
     def sizes(self, rows: int) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
         """The axes and sizes of the kernel's operands and results for a number of rows."""
         operands = {n: (axis, rows * each) for n, (axis, each) in self.operands.items()}
@@ -279,11 +284,11 @@ def _of_bucket(key: Hashable, bucket: RowBucket, interpret: Any, operands: Seque
     if executor != "hopper":
         return None
     types = bucket.types(operands)
-    options = key, bucket.of_block, plgpu.multiprocessors()
-    known = "bucket", *options, *((str(each.dtype), each.shape) for each in types)
+    shared = "bucket", key, bucket.key
+    known = *shared, plgpu.multiprocessors(), *((str(each.dtype), each.shape) for each in types)
     found = _KEPT.find(known, interpret, operands)
     if found is None:
-        found = _ahead(key, bucket.kernel(bucket.rows), executor, types)
+        found = _ahead(shared, bucket.kernel(bucket.rows), executor, types)
         _KEPT.keep(known, found, interpret, operands)
     rows = bucket.count(operands)
     blocks = None if bucket.of_block is None else rows // bucket.of_block

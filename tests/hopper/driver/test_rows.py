@@ -283,6 +283,19 @@ def test_tokens_of_the_gradients_of_attention(
         right(129)
 
 
+def test_as_many_keys_as_a_kernel_has_rows_for_are_all_attended(card: FakeDriver, cuda: Torch) -> None:
+    grad, v = normal(1, 100, 64, seed=2), normal(1, 128, 64, seed=1)
+    for keys in (100, 128):  # where there are as many as queries, the kernel masks those past their number
+        q, k, values = normal(1, 100, 64), normal(1, keys, 64, seed=3), v[:, :keys].copy()
+        given = [cuda.tensor(each) for each in (q, k, values)]
+        out, lse = hopper.attention(*given, save_residuals=True)
+        assert error(numpy_of(out), attended(q, k, values, False)) < 1e-2
+        found = hopper.attention_vjp(*given, out, lse, cuda.tensor(grad))
+        exact = attention_gradients(wide(q), wide(k), wide(values), wide(grad), False)
+        for got, wanted in zip(found, exact, strict=True):
+            assert error(numpy_of(got), wanted) < 1e-2, keys
+
+
 def attention_gradients(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool
 ) -> tuple[np.ndarray, ...]:
