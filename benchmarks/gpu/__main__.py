@@ -186,10 +186,8 @@ def _test(options: argparse.Namespace) -> int:
 
 def _test_parts(options: argparse.Namespace, found: results.Results, begun: float) -> bool:
     """The points, one after the other, then the conformance suite; returns True if everything is right."""
-    from benchmarks.gpu.points import POINTS
-
     right, end = True, begun + options.seconds
-    for name, said in _each("point", options.only or list(POINTS), POINT_S, end):
+    for name, said in _each("point", options.only or _points(), POINT_S, end):
         record = {"point": name, "right": False, "text": said} if isinstance(said, str) else said
         found.add("points", record)
         print(results.point_line(record), flush=True)
@@ -197,6 +195,25 @@ def _test_parts(options: argparse.Namespace, found: results.Results, begun: floa
     rows = _conformance(options, found, end)
     print("\n".join(["", "conformance", *results.row_lines(rows)]))
     return right and all(record["outcome"] in ("right", "refused") and not record["text"] for record in rows)
+
+
+def _points() -> list[str]:
+    """The names of the points; one that stands for all if they cannot be imported, which its process reports."""
+    try:
+        from benchmarks.gpu.points import POINTS
+    except Exception:
+        return ["points"]
+    return list(POINTS)
+
+
+def _row_name(number: int, of: int, position: int) -> str:
+    """The name of a row of a share; its place if the rows cannot be imported, which their processes report."""
+    try:
+        from benchmarks.gpu.rows import name_of
+
+        return name_of(number, of, position)
+    except Exception:
+        return f"row {position} of share {number}"
 
 
 def _each(
@@ -241,8 +258,6 @@ def _conformance(options: argparse.Namespace, found: results.Results, end: float
 
 def _run_share(number: int, options: argparse.Namespace, end: float, keep: Callable[[dict[str, Any]], None]) -> None:
     """Run a share of the rows. A process that crashes, hangs or loses its context is replaced after that row."""
-    from benchmarks.gpu.rows import name_of
-
     done = crashes = 0
     while crashes < CRASHES and end - time.monotonic() > 0:
         try:
@@ -257,7 +272,7 @@ def _run_share(number: int, options: argparse.Namespace, end: float, keep: Calla
             return
         crashes = 0 if done > before else crashes + 1
         if not (done > before and part.ended.startswith(_LOST)) and time.monotonic() < end:
-            keep({"row": name_of(number, options.workers, done), "outcome": "error", "text": part.ended})
+            keep({"row": _row_name(number, options.workers, done), "outcome": "error", "text": part.ended})
             done += 1
     why = NO_TIME if crashes < CRASHES else f"{CRASHES} processes in a row ended at their first row"
     keep({"row": f"the rest of share {number}", "outcome": "error", "text": why})

@@ -171,6 +171,15 @@ def test_pytorch_captures_a_call(card: FakeDriver, monkeypatch: pytest.MonkeyPat
     }
 
 
+def test_later_calls_on_other_streams(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(card, monkeypatch)
+    side = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
+    stand_ins = {"Stream": lambda: side, "current_stream": lambda: None, "stream": lambda stream: nullcontext()}
+    for name, each in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, each)
+    assert "relative error" in POINTS["later-calls"]() and not card.failures
+
+
 def test_a_point_in_a_process_of_its_own() -> None:
     done = imitated("point", "copies")
     assert done.returncode == 0 and '"right": true' in done.stdout, done.stdout + done.stderr
@@ -304,6 +313,20 @@ def test_processes_that_all_fail_at_once_are_not_started_for_ever(
     assert found["points"] == [{"point": "copies", "right": False, "text": "why"}]
     assert len(found["rows"]) == command.CRASHES + 1
     assert found["rows"][-1]["text"] == "5 processes in a row ended at their first row"
+
+
+def test_points_and_rows_that_cannot_be_imported_are_rows_of_the_results(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("points", "rows"):
+        monkeypatch.setitem(sys.modules, f"benchmarks.gpu.{name}", None)
+    scripts = {"point points": [([], "no module")], "rows 0": [(["a"], "ended with status -11: "), ([], None)]}
+    monkeypatch.setattr(scripted, "scripts", scripts)
+    assert command.main(["test", "--workers", "1", "--output", str(tmp_path / "out.json")]) == 1
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["points"] == [{"point": "points", "right": False, "text": "no module"}]
+    assert [row["row"] for row in found["rows"]] == ["a", "row 1 of share 0"]
+    assert found["facts"]["ended"] == "complete"
 
 
 def test_an_interrupted_run_keeps_its_results(
