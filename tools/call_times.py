@@ -31,12 +31,7 @@ def imitated(patch: pytest.MonkeyPatch) -> Any:
     """Imitate a card that owns all memory of the process; returns the stand-in's driver."""
     card = fake()
     card.begin()
-    strided = torch.empty_strided
-
-    def empty(shape: Any, strides: Any, *, dtype: Any, device: Any) -> torch.Tensor:
-        return strided(shape, strides, dtype=dtype, device=None)
-
-    patch.setattr(torch, "empty_strided", empty)
+    patch.setattr(on_card, "_torch_device", lambda device: torch.device("cpu"))
     patch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
     patch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 2, raising=False)

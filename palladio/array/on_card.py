@@ -71,24 +71,25 @@ class CardArray:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The functions of C by which a library reads and makes arrays: `DLPackExchangeAPI` of DLPack 1.3.
+    """The functions of C by which a library reads arrays, `DLPackExchangeAPI` of DLPack 1.3, and one that makes them.
 
     Fields:
         read: the address of `dltensor_from_py_object_no_sync`.
-        make, give: of `managed_tensor_allocator` and `managed_tensor_to_py_object_no_sync`.
         stream: of `current_work_stream`.
         device_type: `DLDeviceType` of a GPU.
         types: the types of arrays that have no behaviour of their own.
         grad_enabled: True, when called, if operations on tensors with `requires_grad` are recorded.
+        new: of a shape, one of the library's dtypes and a device, the function that makes a new array of these. PyTorch
+            takes one by `managed_tensor_allocator` for foreign memory: it ignores `record_stream` of it, and does not
+            resize it.
     """
 
     read: int
-    make: int
-    give: int
     stream: int
     device_type: int
     types: tuple[type, type]
     grad_enabled: Callable[[], bool]
+    new: Callable[[Shape, Any, int], Callable[[], Any]]
 
 
 @dataclass(frozen=True)
@@ -305,13 +306,16 @@ def _torch_device(device: int) -> Any:
     return sys.modules["torch"].device("cuda", device)
 
 
+def _torch_new(shape: Shape, dtype: Any, device: int) -> Callable[[], Any]:
+    empty = sys.modules["torch"].empty_strided  # less to look at for PyTorch than torch.empty
+    return functools.partial(empty, shape, row_major(shape), dtype=dtype, device=_torch_device(device))
+
+
 def _torch_maker(shape: Shape, dtype: Any, device: int) -> Callable[[], tuple[Any, int]]:
-    torch = sys.modules["torch"]
-    place, strides = _torch_device(device), row_major(shape)
+    new = _torch_new(shape, dtype, device)
 
     def make() -> tuple[Any, int]:
-        # Less to look at for PyTorch than torch.empty.
-        made = torch.empty_strided(shape, strides, dtype=dtype, device=place)
+        made = new()
         return made, made.data_ptr()
 
     return make
@@ -338,7 +342,7 @@ class _ExchangeAPI(ctypes.Structure):
     _fields_ = [
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
-        *((name, ctypes.c_void_p) for name in ("before", "make", "_", "give", "read", "stream")),
+        *((name, ctypes.c_void_p) for name in ("before", "allocate", "export", "import", "read", "stream")),
     ]
 
 
@@ -351,10 +355,10 @@ def _torch_exchange() -> Exchange | None:
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     api = _ExchangeAPI.from_address(pointer(capsule, b"dlpack_exchange_api"))
-    functions = api.read, api.make, api.give, api.stream
+    functions = api.read, api.stream
     if api.major != _EXCHANGE_MAJOR or None in functions:
         return None
-    return Exchange(*functions, _CUDA, (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled)
+    return Exchange(*functions, _CUDA, (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled, _torch_new)
 
 
 # CuPy.

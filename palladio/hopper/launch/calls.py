@@ -167,6 +167,7 @@ class KeptCall:
         in_order = roles[: len(types)] == ["operand"] * len(types) and roles.count("output") == 1
         with_result = in_order and roles[len(types) : len(types) + 1] == ["output"]
         self.usable = call.plain and with_result and bool(self._on_card)
+        self._ready: dict[tuple[Library, int], ReadyCall] = {}
         self.last: ReadyCall | None = None
         """The call for the arrays of the previous one."""
 
@@ -201,16 +202,20 @@ class KeptCall:
         return known(addresses, out, numbers)
 
     def _known(self, library: Library, kinds: list[Any]) -> ReadyCall | None:
-        """The call for these arrays, remembered as the last one; None if the arrays are not of its types."""
+        """The call for these arrays, which becomes the last one; None if the arrays are not of its types."""
         device, *found = kinds
         types = (self._types[number] for number in self._on_card)
         wanted = [fact for shape, dtype in types for fact in (library.native(dtype), shape)]
         if found != wanted:
             return None
-        self.last = known = self._made_for(library, device)
-        if not self._numbers:
-            known.expect(kinds)
-        known.kinds = kinds
+        known = self._ready.get((library, device))
+        if known is None:
+            known = self._made_for(library, device)
+            known.kinds = kinds
+            if not self._numbers:
+                known.expect(kinds)
+            self._ready[library, device] = known
+        self.last = known
         return known
 
     def ready(self, library: Library, device: int, shape: Shape, numbers: tuple[Any, ...] = ()) -> ReadyCall | None:
@@ -319,8 +324,8 @@ class ReadyCall:
         dtypes_of = [dtypes.canonical(each) for each in (*expected[1::2], self._result[1])]
         shapes = [tuple(each) for each in (*expected[2::2], self._result[0])]
         *operands, result = zip(shapes, dtypes_of, strict=True)
-        words = self._kernel.words(self._numbers)
-        self._owner = exchanged(direct, found, self._device, operands, result, words)
+        words, make = self._kernel.words(self._numbers), found.new(*self._result, self._device)
+        self._owner = exchanged(direct, found, self._device, operands, result, make, words)
         self.exchanged = None if self._owner is None else self._owner.call
 
     def launched(self) -> None:

@@ -114,10 +114,6 @@ done:
   ret ptr %result
 }}
 
-define internal void @ignore(ptr %context, ptr %kind, ptr %message) {{
-  ret void
-}}
-
 ; True if a tensor is the one that a row describes, with its address at a place.
 define internal i1 @fits(ptr %call, ptr %row, ptr %object, ptr %place) {{
 start:
@@ -215,8 +211,7 @@ define ptr @exchanged(ptr %self, ptr %arguments, i64 %count) {{
 start:
   %found = alloca [{most} x i64]
   %stream_place = alloca i64
-  %managed_place = alloca ptr
-  %result_place = alloca ptr
+  %address_place = alloca i64
   %call = call ptr inttoptr (i64 {PyLong_AsVoidPtr} to ptr)(ptr %self)
 {call_fields}
   %tuple = load ptr, ptr %arguments
@@ -245,21 +240,16 @@ enqueued:
   %has_stream = icmp eq i32 %no_stream, 0
   br i1 %has_stream, label %allocate, label %clear
 allocate:
-  %no_memory = call i32 %make(ptr %result, ptr %managed_place, ptr null, ptr @ignore)
-  %has_memory = icmp eq i32 %no_memory, 0
-  br i1 %has_memory, label %wrap, label %clear
-wrap:
-  %managed = load ptr, ptr %managed_place
-  %data_place = getelementptr i64, ptr %managed, i64 4
-  %data = load i64, ptr %data_place
-  %offset_place = getelementptr i64, ptr %managed, i64 9
-  %offset = load i64, ptr %offset_place
-  %address = add i64 %data, %offset
-  %no_object = call i32 %give(ptr %managed, ptr %result_place)
-  %has_object = icmp eq i32 %no_object, 0
-  br i1 %has_object, label %take, label %clear
+  %made = call ptr inttoptr (i64 {PyObject_CallNoArgs} to ptr)(ptr %make)
+  %no_memory = icmp eq ptr %made, null
+  br i1 %no_memory, label %clear, label %look
+look:
+  %last_row_number = mul i64 %operands, 2
+  %last_row = getelementptr i64, ptr %rows, i64 %last_row_number
+  %new = call i1 @fits(ptr %call, ptr %last_row, ptr %made, ptr %address_place)
+  br i1 %new, label %take, label %drop
 take:
-  %made = load ptr, ptr %result_place
+  %address = load i64, ptr %address_place
   %record = call ptr @take(ptr %records)
   %busy = icmp eq ptr %record, null
   br i1 %busy, label %drop, label %write

@@ -8,8 +8,8 @@ those may wait for a callback in Python. So several workers may be in a launch o
 own for the time of the launch, which holds everything that the driver reads; the driver has copied it when it returns.
 The first free record of a chain is taken; if there is none, the function returns `BUSY`, and the caller adds one.
 
-A second function (`exchanged`) takes tensors. It reads them, and allocates the result, by the C interface of their
-library, and launches in the same way.
+A second function (`exchanged`) takes tensors. It reads them by the C interface of their library, and launches in the
+same way.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ chain."""
 _TAKEN, _NEXT = _FIELDS.index("taken"), _FIELDS.index("next")
 
 CALL_FIELDS = (
-    *("records", "operands", "rows", "result", "result_number", "numbers", "words", "device"),
-    *("tensor_type", "parameter_type", "requires_grad", "grad_enabled", "false"),
-    *("read", "make", "give", "current_stream"),
+    *("records", "operands", "rows", "result_number", "numbers", "words", "device"),
+    *("tensor_type", "parameter_type", "requires_grad", "grad_enabled", "false", "make"),
+    *("read", "current_stream"),
 )
 """The fields of a call that takes tensors, 64 bits each; `exchanged` fills them in."""
 

@@ -1,8 +1,9 @@
 """A kept call as one built-in function of tensors, which returns the result.
 
-It reads the tensors, allocates the result and asks for the stream by functions of C that their library exports for this
-(DLPack 1.3, `DLPackExchangeAPI`), and launches as `direct` does. It compares all that a kernel depends on with what the
-call was made for: type, device, dtype, sizes, strides, alignment, and that no gradient is wanted.
+It reads the tensors and asks for the stream by functions of C that their library exports for this (DLPack 1.3,
+`DLPackExchangeAPI`), makes the result by a function of the library, and launches as `direct` does. It compares all that
+a kernel depends on with what the call was made for: type, device, dtype, sizes, strides and alignment. No gradient may
+be wanted.
 
 It returns None, and has launched nothing, if a tensor differs or anything fails. The caller then takes the longer way,
 which says what is wrong.
@@ -26,23 +27,10 @@ _CODES = {"bool": 6, "bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
 """`DLDataTypeCode` of dtypes that their kind does not tell."""
 _KINDS = {"i": 0, "u": 1, "f": 2}
 
-_PARTS = frozenset(("float16", "float32"))
+_PARTS = frozenset(("float16", "float32", "float64"))
 """Dtypes of the parts of complex numbers: dense tensors of them may be lazily negated, as `_torch_facts` says."""
 
 _REQUIRES_GRAD = "requires_grad"
-
-
-class _Tensor(ctypes.Structure):
-    """`DLTensor`."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_uint64),
-        ("kind", ctypes.c_uint64),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("offset", ctypes.c_uint64),
-    ]
 
 
 Type = tuple[Shape, dtypes.DType]
@@ -62,6 +50,7 @@ def exchanged(
     device: int,
     operands: Sequence[Type],
     result: Type,
+    make: Callable[[], Any],
     numbers: Sequence[int] = (),
 ) -> ExchangedCall | None:
     """The call for tensors of these shapes and dtypes; None if these cannot be described.
@@ -70,6 +59,7 @@ def exchanged(
         direct: the launch of the kernel, whose arrays are the operands, the numbers among them, and the result.
         device: the number of the GPU.
         operands, result: their shapes and dtypes, as the caller has them.
+        make: makes the result.
         numbers: the bits of the last operands, if they are passed by value.
     """
     kinds = [_kind(dtype, len(shape)) for shape, dtype in (*operands, result)]
@@ -81,12 +71,10 @@ def exchanged(
     table = (ctypes.c_uint64 * len(rows))(*rows)
     words = (ctypes.c_uint64 * max(1, len(numbers)))(*numbers)
     place = exchange.device_type | device << 32
-    made = _Tensor(None, place, kinds[-1], ctypes.addressof(axes[-1]), None, 0)
     values = {
         "records": direct.records,
         "operands": len(operands),
         "rows": ctypes.addressof(table),
-        "result": ctypes.addressof(made),
         "result_number": len(operands) + len(numbers),
         "numbers": len(numbers),
         "words": ctypes.addressof(words),
@@ -96,13 +84,12 @@ def exchanged(
         "requires_grad": id(_REQUIRES_GRAD),
         "grad_enabled": id(exchange.grad_enabled),
         "false": id(False),
+        "make": id(make),
         "read": exchange.read,
-        "make": exchange.make,
-        "give": exchange.give,
         "current_stream": exchange.stream,
     }
     memory = (ctypes.c_uint64 * len(CALL_FIELDS))(*(values[name] for name in CALL_FIELDS))
-    owned = direct, axes, table, words, made, memory
+    owned = direct, exchange, axes, table, words, make, memory
     return ExchangedCall(direct.code.function(direct.code.exchanged, ctypes.addressof(memory)), owned)
 
 
