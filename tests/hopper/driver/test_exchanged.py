@@ -48,6 +48,7 @@ def host_is_card(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     known = driver()
     with known.current(known.hopper(0)):
         yield
+    card.library.fake_abandon(1 << 12)
     on_card._torch_exchange.cache_clear()
     forget_calls()
 
