@@ -82,5 +82,11 @@ def on_twin(
         order: which of the inputs the operands of the launch are.
     """
     compiled = lowered(function, *inputs)
-    operands = [inputs[n] for n in (range(len(inputs)) if order is None else order)]
+    operands = shaped(compiled, [inputs[n] for n in (range(len(inputs)) if order is None else order)])
     return [run(compiled, operands, schedule).outputs[0] for schedule in schedules]
+
+
+def shaped(lowered: Lowered, operands: Sequence[Any]) -> list[Any]:
+    """Arrays in the shapes of a launch's operands, as the program of the launch reshapes them before it."""
+    shapes = {array.position: array.shape for array in lowered.arrays if array.role == "operand"}
+    return [np.reshape(each, shapes.get(n, np.shape(each))) for n, each in enumerate(operands)]

@@ -32,8 +32,8 @@ TEXT = frozenset(
     {
         *("pal", "twin", "u8", "u16", "u32", "u64", "i64", "u32x2", "u32x4", "TensorMap", "main", "std"),
         *("smem", "warpgroup", "thread", "warp", "lane", "r", "t", "e", "along", "at", "best", "bits", "byte"),
-        *("byte_at", "candidate", "element", "end", "first", "held", "index", "inside", "left", "other", "place"),
-        *("rank", "right", "row", "seen", "step", "sum", "total", "turn", "value"),
+        *("byte_at", "candidate", "element", "end", "expected", "first", "held", "index", "inside", "left", "other"),
+        *("place", "rank", "right", "row", "seen", "step", "sum", "total", "turn", "value"),
     }
 )
 """Names of the headers, and those that generated code gives to its own variables."""

@@ -168,7 +168,7 @@ def test_a_store_writes_a_box_and_drops_what_lies_outside(
     dtype: Any, shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...], swizzle: int
 ) -> None:
     data = example(dtype, box)
-    y = np.full(int(np.prod(shape)) * data.itemsize, 0xFF, np.uint8).view(data.dtype).reshape(shape)
+    y = np.zeros(int(np.prod(shape)) * data.itemsize, np.uint8).view(data.dtype).reshape(shape)
     for place in np.ndindex(*box):
         at = tuple(np.add(start, place))
         if all(0 <= a < size for a, size in zip(at, shape)):
@@ -490,6 +490,8 @@ def test_a_reduction_that_the_copy_engine_does_not_have_is_told(kind: str, dtype
 
 # ---- Groups --------------------------------------------------------------------------------------------------------
 
+UNWRITTEN = np.iinfo(np.int32).min
+
 GROUPS = kernel(
     """
   const u32 thread = pal::thread_index(), base = pal::shared_base();
@@ -516,14 +518,14 @@ GROUPS = kernel(
 def test_a_wait_leaves_at_most_that_many_groups_in_flight(left: int) -> None:
     waiting = changed(GROUPS, "// wait", f"pal::bulk_wait<{left}>();")
     y, seen = outputs(waiting, schedule=LATE)
-    np.testing.assert_array_equal(seen, [0] * (4 - left) + [-1] * left)  # none completes before it must
+    np.testing.assert_array_equal(seen, [0] * (4 - left) + [UNWRITTEN] * left)  # none completes before it must
     np.testing.assert_array_equal(y, [np.arange(32)] * 4)
     np.testing.assert_array_equal(outputs(waiting, schedule=EARLY)[1], [0] * 4)
 
 
 def test_a_wait_for_reading_lets_the_source_be_written_and_tells_nothing_of_the_result() -> None:
     y, seen = outputs(changed(GROUPS, "// wait", "pal::bulk_wait_read<0>(); pal::store_shared<u32>(base, 99);"))
-    np.testing.assert_array_equal(seen, [-1] * 4)
+    np.testing.assert_array_equal(seen, [UNWRITTEN] * 4)
     np.testing.assert_array_equal(y, [np.arange(32)] * 4)
     written = changed(GROUPS, "// wait", "pal::bulk_wait_read<1>(); pal::store_shared<u32>(base, 99);")
     assert "writes bytes at 0x400 that an asynchronous operation in flight still reads" in failure(written)
