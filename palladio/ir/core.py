@@ -138,6 +138,10 @@ class Program:
     def __repr__(self) -> str:
         return Program.text(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields; the functions that executors keep with a program stay behind."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     @cached_property
     def effects(self) -> frozenset[Effect]:
         """The effects on this program's inputs, by position, and those on nothing in particular."""

@@ -70,6 +70,15 @@ def test_a_stored_product_serves_other_numbers_of_rows(monkeypatch: pytest.Monke
     assert gmm(X, Y, SIZES).shape == (64, 80)
 
 
+def test_a_product_is_stored_after_it_was_evaluated(folder: Path) -> None:
+    """Evaluation keeps functions with the programs of index maps, which kernels share."""
+    x, y = normal(0, 45, 112), normal(1, 112, 96)
+    for executor in ("reference", "cpu"):
+        for rows in (112, 128):
+            tgmm(x, y, SIZES, tiling=(rows, 45, 96), interpret=executor)
+    assert any(b"palladio.cpu.chain" in path.read_bytes() for path in folder.iterdir())
+
+
 def test_a_product_of_other_types_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     gmm(X, Y, SIZES)
     monkeypatch.setattr(jit, "_stage", fails)
