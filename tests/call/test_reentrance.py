@@ -241,12 +241,12 @@ def test_unused_code_is_freed_where_no_interrupt_comes(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(executionengine.ExecutionEngine, "_dispose", dispose)
     text = "define i32 @kernel() {\n ret i32 7\n}\n; %d"
-    code = machine_code.MachineCode(text % 1, machine_code.KERNEL)
+    code = machine_code.MachineCode(text % 1)
     gc.collect()
     freed.clear()
     del code
     assert freed == []
-    machine_code.MachineCode(text % 2, machine_code.KERNEL)
+    machine_code.MachineCode(text % 2)
     assert len(freed) == 1
     assert threading.get_ident() not in freed
 

@@ -30,7 +30,7 @@ def test_tiles_are_measured_and_kept(capsys: pytest.CaptureFixture[str], nothing
         (["gmm", "40", "32", "64", "--sizes", "1,x"], "invalid literal"),
         (["gmm", "40", "32", "64", "--sizes", "41"], "more than the number of rows"),
         (["matmul", "40", "32", "64", "--dtype", "int9"], "not a dtype"),
-        (["matmul", "40", "32", "64", "--transpose-rhs"], "is for gmm, and for matmul with --executor hopper"),
+        (["matmul", "40", "32", "64", "--transpose-rhs"], "for matmul and moe_mlp with --executor hopper"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(

@@ -315,7 +315,7 @@ def lowered_for_arm(
     """The LLVM text of the first kernel that a call runs, as it is for 64-bit Arm."""
     texts: list[str] = []
 
-    def note(text: str, signature: object) -> None:
+    def note(text: str) -> None:
         texts.append(text)
         raise Lowered("this is all")
 
