@@ -23,6 +23,7 @@ from palladio.call.jit import jit
 from palladio.hopper.launch.driver import driver
 from palladio.library import gmm, hopper, matmul
 from tests.hopper.driver.fake import fake
+from tests.hopper.driver.stand_ins import own_all_memory
 
 ROUNDS, CALLS = 500, 30
 
@@ -32,12 +33,7 @@ def imitated(patch: pytest.MonkeyPatch) -> Any:
     card = fake()
     card.begin()
     patch.setattr(on_card, "_torch_device", lambda device: torch.device("cpu"))
-    patch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
-    patch.setattr(torch.Tensor, "is_cuda", True, raising=False)
-    patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 2, raising=False)
-    patch.setattr(on_card, "_CUDA", 1)  # `kDLCPU`
-    on_card._torch_exchange.cache_clear()
-    card.library.fake_adopt(1 << 12, 1 << 47)
+    own_all_memory(card, patch, stream=2)
     found = driver()
     found.call("cuCtxPushCurrent", found.hopper(0).context)
     return found

@@ -1,7 +1,7 @@
 """Keys of code on disk that are known before tracing: everything that decides the code, as a text.
 
 A key covers the parts that its caller names, the types of the operands, the sources of this package, and the
-interpreter. If a source changed after this process imported the package, there is no key.
+interpreter. No key is made if a source changed after this process imported the package.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _gated(options: Namespace) -> bool:
     """True if a result of the activation takes two columns.
 
     Raises:
-        ValueError: there is no such activation.
+        ValueError: no activation has this name.
     """
     from palladio.library.activations import ACTIVATIONS
 

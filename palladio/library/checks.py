@@ -625,7 +625,7 @@ def require_ids(expert_ids: Any) -> Array:
     """The experts of tokens, `[tokens, k]`, as a NumPy array."""
     is_tensor = type(expert_ids) is getattr(sys.modules.get("torch"), "Tensor", None) and expert_ids.is_cpu
     if is_tensor and expert_ids.ndim == 2 and _is_index(expert_ids.dtype):
-        return expert_ids.numpy()  # it has no gradient, and is no parameter, whose memory might be resized
+        return expert_ids.numpy()  # integers have no gradient, and a plain tensor is not resized
     return np.asarray(_integers(expert_ids, "expert_ids", 2, "integers [t, k]"))
 
 

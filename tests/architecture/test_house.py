@@ -68,7 +68,7 @@ def _long_strings(module: Module) -> Iterator[str]:
 
 
 def _is_long(node: ast.AST) -> bool:
-    """Whether a string, or several that stand side by side, is over the budget."""
+    """True if a string, or adjacent ones together, are over the budget."""
     if not isinstance(node, ast.JoinedStr) and not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
         return False
     return (node.end_lineno or node.lineno) - node.lineno + 1 > CODE_STRING_LINES

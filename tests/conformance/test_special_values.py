@@ -32,7 +32,7 @@ EXACT = (
     *("add", "sub", "mul", "div", "rem", "nextafter", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or"),
     *("bitwise_xor", "shift_left", "shift_right_logical", "shift_right_arithmetic", "round", "round_away", "where"),
 )
-"""Operations of which every executor gives the same bits. `max` and `min` may give a zero of either sign."""
+"""Operations whose results have the same bits on every executor. `max` and `min` may give a zero of either sign."""
 _MATH = (
     *("exp", "exp2", "expm1", "log", "log1p", "rsqrt", "cbrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh"),
     *("cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "logistic", "max", "min", "pow", "atan2"),

@@ -361,7 +361,7 @@ def measurement(q: Any, k: Any, causal: bool) -> Listed:
     """The measurement of `attention`, for values as wide as keys.
 
     Args:
-        q, k: arrays of which only shapes and dtypes are used.
+        q, k: arrays; only their shapes and dtypes are used.
     """
     dtype = dtype_of(q)
     problem, _ = attention_problem(q, k, k, causal, None)

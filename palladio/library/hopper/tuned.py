@@ -196,11 +196,11 @@ def measurement(
 
     Args:
         function: `hopper.matmul`, `gmm` or `tgmm`, and its name.
-        lhs, rhs: arrays of which only shapes and dtypes are used.
+        lhs, rhs: arrays; only their shapes and dtypes are used.
         sizes: `i32[groups]` in host memory, the sizes of the groups; None for `matmul`.
         transposed: as in `division`.
         preferred: the dtype of the result, as in these functions.
-        factors: those of `lhs` and `rhs`, of which only shapes and dtypes are used; None for none.
+        factors: those of `lhs` and `rhs`; only their shapes and dtypes are used. None for none.
     """
     operand, groups = dtype_of(lhs), 1 if sizes is None else len(sizes)
     names = ("x_scale", "y_scale") if name == "matmul" else ("lhs_scale", "rhs_scale")

@@ -105,6 +105,16 @@ def by_address(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.Tensor, "contiguous", contiguous, raising=False)
 
 
+def own_all_memory(card: FakeDriver, patch: pytest.MonkeyPatch, stream: int) -> None:
+    """All memory of the process is the card's: for PyTorch, for its functions of C, and for the driver."""
+    patch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
+    patch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: stream, raising=False)
+    patch.setattr(on_card, "_CUDA", 1)  # `kDLCPU`
+    on_card._torch_exchange.cache_clear()
+    card.library.fake_adopt(1 << 12, 1 << 47)
+
+
 class Computed(TorchDispatchMode):
     """PyTorch's own functions of tensors on the card: they are computed by the processor, in the card's memory."""
 

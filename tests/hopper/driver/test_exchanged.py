@@ -22,7 +22,7 @@ from palladio.hopper.launch.driver import CardError, driver
 from palladio.library import gmm, hopper, matmul
 from palladio.library.checks import forget_calls
 from tests.hopper.driver.fake import FakeDriver
-from tests.hopper.driver.stand_ins import numpy_of
+from tests.hopper.driver.stand_ins import numpy_of, own_all_memory
 from tests.hopper.kernels import error, normal
 
 pytestmark = pytest.mark.usefixtures("known_kernels", "host_is_card")
@@ -39,12 +39,7 @@ def host_is_card(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         return strided(shape, strides, dtype=dtype)
 
     monkeypatch.setattr(torch, "empty_strided", made)
-    monkeypatch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
-    monkeypatch.setattr(on_card, "_CUDA", 1)  # `kDLCPU`
-    on_card._torch_exchange.cache_clear()
-    card.library.fake_adopt(1 << 12, 1 << 47)
+    own_all_memory(card, monkeypatch, stream=0)
     known = driver()
     with known.current(known.hopper(0)):
         yield

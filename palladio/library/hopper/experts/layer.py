@@ -206,7 +206,7 @@ def measurement(tokens: Array, gate_up: Array, sizes: Any, activation: str, tran
     """The measurement of the first product of `moe_mlp`.
 
     Args:
-        tokens, gate_up: arrays of which only shapes and dtypes are used.
+        tokens, gate_up: arrays; only their shapes and dtypes are used.
         sizes: `i32[e]` in host memory, the assignments of each expert, as many of each token.
     """
     if activation not in ACTIVATIONS:
@@ -260,7 +260,7 @@ class LayerArrays:
 
     @staticmethod
     def of(shapes: ExpertShapes, arrays: Sequence[Array]) -> LayerArrays:
-        """The operands in the order of the fields, of which biases may be missing."""
+        """The operands in the order of the fields, without the biases that the layer does not have."""
         split = 6 if shapes.biased[0] else 5
         ids, weights, tokens, up, down = arrays[:5]
         return LayerArrays(ids, weights, tokens, up, down, tuple(arrays[5:split]), tuple(arrays[split:]))
@@ -286,7 +286,7 @@ def layer_kernels(
     Args:
         config: the division of the first product.
         apart: True if the activation is a separate kernel.
-        with_inputs: True for a pair of results, the second of which is the inputs of the activation, which is `apart`.
+        with_inputs: True for a pair of results: the second holds the inputs of the activation, which is `apart`.
     """
     dtype = shapes.dtype
     first = (inputs_product if apart else _fused_product)(shapes, activation, transposed, interpret, config)
