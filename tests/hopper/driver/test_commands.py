@@ -171,13 +171,12 @@ def test_pytorch_captures_a_call(card: FakeDriver, monkeypatch: pytest.MonkeyPat
     }
 
 
-def test_later_calls_on_other_streams(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(card, monkeypatch)
+def test_later_calls_on_other_streams(here: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     side = SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None)
     stand_ins = {"Stream": lambda: side, "current_stream": lambda: None, "stream": lambda stream: nullcontext()}
     for name, each in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, each)
-    assert "relative error" in POINTS["later-calls"]() and not card.failures
+    assert "relative error" in POINTS["later-calls"]() and not here.failures
 
 
 def test_a_point_in_a_process_of_its_own() -> None:
