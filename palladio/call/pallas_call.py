@@ -147,7 +147,7 @@ def pallas_call(
         scratch_shapes: buffers that persist over the grid's steps, e.g. `pltpu.VMEM((128, 128), jnp.float32)`;
             also spelled `scratch_types`. A mapping is passed by keyword.
         grid_spec: a `GridSpec` or `PrefetchScalarGridSpec` in place of the four above.
-        input_output_aliases: from a flat input to the flat output that starts as its copy, or is it, in main memory.
+        input_output_aliases: from a flat input to the flat output that is one memory with it.
         debug: print the program after each stage.
         interpret: True for the evaluator, or the name of an executor.
         name, metadata, cost_estimate, compiler_params: information for tools and compilers; results do not

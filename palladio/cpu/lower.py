@@ -29,6 +29,7 @@ from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime import host
 from palladio.ir.core import Program, Work, walk
 from palladio.lower.grids.parallelize import has_own_blocks
+from palladio.lower.grids.refetched import require_fetched_first
 from palladio.ops.grid import BlockMap, BlockView, Grid
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
@@ -44,6 +45,7 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
     Raises:
         Refused: if something is not compiled, with the reason.
     """
+    require_fetched_first(grid, kernel, "the CPU")
     return _GridFunction(grid, kernel, operands).emit()
 
 

@@ -6,6 +6,7 @@ from palladio.hopper.emit.grids import lower_grid
 from palladio.hopper.emit.lower import lower_launch
 from palladio.hopper.lowered import Lowered
 from palladio.ir.core import Eqn, subprograms, walk
+from palladio.lower.grids.refetched import require_fetched_first
 from palladio.lower.refused import Refused
 from palladio.ops.threads.launch import launch
 from palladio.types import dtypes
@@ -20,6 +21,7 @@ def lowered(eqn: Eqn) -> Lowered:
     _require_compiled_dtypes(eqn)
     if eqn.op is launch:
         return lower_launch(eqn.launch, eqn.programs, eqn.input_types)
+    require_fetched_first(eqn.grid, eqn.kernel, "Hopper")
     return lower_grid(eqn.grid, eqn.kernel, eqn.input_types)
 
 

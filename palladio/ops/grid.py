@@ -391,13 +391,19 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
         for n, value in zip(positions.operands, values, strict=True)
     ]
     scalars, arrays = values[: grid.scalars], [*values[grid.scalars :], *outputs]
+    fetched = {
+        source - grid.scalars: target for source, target in grid.aliases if positions.operands[source] not in written
+    }
+    for number, target in fetched.items():
+        if number >= 0:
+            arrays[number] = outputs[target]
     blocks = (*grid.inputs, *grid.outputs)
     extra = tuple(np.int32(size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None)
     # If the kernel writes to its scalars, an index map may have other results for the same grid indices.
     steady = written.isdisjoint(positions.operands[: grid.scalars])
     walks = [
-        _Walk(array, block, steady, n in written)
-        for n, array, block in zip(positions.arrays[grid.scalars :], arrays, blocks, strict=True)
+        _Walk(array, block, steady, n in written, number in fetched and not block.stays)
+        for number, (n, array, block) in enumerate(zip(positions.arrays[grid.scalars :], arrays, blocks, strict=True))
     ]
     kept = [walk for walk in walks if walk.written]
     for ids, moved in _points(sizes):
@@ -429,14 +435,18 @@ class _Walk:
     """Iteration of one array over its blocks: the previous step's window is reused while its index stays.
 
     A copy that the kernel writes to is reused, too: what it stored past the edge lasts until the index changes.
+
+    Args:
+        fetched: whether blocks are copies, since an output in the same memory changes.
     """
 
-    __slots__ = ("array", "block", "indices", "last_axis", "window", "written")
+    __slots__ = ("array", "block", "fetched", "indices", "last_axis", "window", "written")
 
-    def __init__(self, array: Array, block: BlockMap, steady: bool, written: bool) -> None:
+    def __init__(self, array: Array, block: BlockMap, steady: bool, written: bool, fetched: bool) -> None:
         self.array = array
         self.block = block
         self.written = written
+        self.fetched = fetched
         self.last_axis = block.last_axis if steady else len(block.index_map.inputs)
         self.indices: tuple[int, ...] | None = None
         self.window = Window(array, array)
@@ -454,6 +464,8 @@ class _Walk:
                 return
             self.indices = indices
         self.window = window(self.array, self.block, found)
+        if self.fetched:
+            self.window = Window(_read_only(self.window.view.copy()), self.array)
 
 
 def _read_only(value: Array) -> Array:
@@ -475,7 +487,8 @@ grid_call = Op(
     "grid_call",
     "Runs `kernel` for every point of the grid, the last axis fastest, on references to blocks of the arrays. "
     "Returns the outputs, which "
-    "start uninitialised or as a copy of the input that they alias. Axes marked parallel may run in any order.",
+    "start uninitialised or as a copy of the input that they alias; blocks of that input are fetched from the output when "
+    "their index changes. Axes marked parallel may run in any order.",
     _grid_type,
     _grid_eval,
     effects=_grid_effects,

@@ -16,12 +16,14 @@ from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import ThreadFunction
 from palladio.cpu.rules import control
 from palladio.ir.core import Program
+from palladio.lower.grids.refetched import require_fetched_first
 from palladio.ops.grid import Grid
 from palladio.types import dtypes
 from palladio.types.types import RefType
 
 
 def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) -> Sequence[LazyArray]:
+    require_fetched_first(grid, kernel, "the CPU")
     e, function = scope.e, scope.function
     given = iter(operands[: grid.dynamic])
     sizes: list[Int] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]

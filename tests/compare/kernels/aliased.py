@@ -1,4 +1,4 @@
-"""Inputs that an output aliases, under Pallas' TPU interpreter: one memory."""
+"""Inputs that an output aliases: one memory."""
 
 import numpy as np
 from jax import ShapeDtypeStruct
@@ -58,3 +58,35 @@ def case_arrays_that_stay_in_main_memory_are_one(rng):
         input_output_aliases={0: 0},
         interpret=pltpu.InterpretParams(),
     )(x)
+
+
+def _shifted(rng, read, write, interpret):
+    """Ten times each block and the number of the step, at the block that `write` names."""
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 10 + pl.program_id(0)
+
+    x = rng.integers(-9, 9, (32, 128)).astype(np.int32)
+    return pl.pallas_call(
+        kernel,
+        ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(6,),
+        in_specs=[pl.BlockSpec((8, 128), read)],
+        out_specs=pl.BlockSpec((8, 128), write),
+        input_output_aliases={0: 0},
+        interpret=interpret,
+    )(x)
+
+
+def case_a_step_reads_the_block_of_the_step_before(rng):
+    return [
+        _shifted(rng, lambda i: (i % 4, 0), lambda i: ((i + 1) % 4, 0), interpret)
+        for interpret in (True, pltpu.InterpretParams())
+    ]
+
+
+def case_a_grid_that_comes_back_to_its_blocks(rng):
+    return [
+        _shifted(rng, lambda i: (i % 3, 0), lambda i: (i % 3, 0), interpret)
+        for interpret in (True, pltpu.InterpretParams())
+    ]
