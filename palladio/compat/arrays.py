@@ -94,9 +94,10 @@ class Array(np.ndarray, metaclass=_Kind):
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """The values in another dtype."""
-        if args or kwargs:
-            return arrays(plain(self).astype(narrow_dtype(dtype), *args, **kwargs))
-        return arrays(dtypes.cast(plain(self), np.dtype(narrow_dtype(dtype))))
+        kind = narrow_dtype(dtype)
+        if args or kwargs or not dtypes.is_supported(np.dtype(kind)):
+            return arrays(plain(self).astype(kind, *args, **kwargs))
+        return returning_arrays(FUNCTIONS["asarray"])(self, np.dtype(kind))
 
     @property
     def at(self) -> Any:

@@ -599,6 +599,25 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     return jnp.where(condition, x, y)
 
 
+def unique(ar: Any, *args: Any, size: int | None = None, **options: Any) -> Any:
+    """`jnp.unique` of an array that is known: its sorted values, each once, and what `return_counts` and its kin add.
+
+    Raises:
+        PalladioNotImplementedError: in a trace, which cannot know how many there are; with `size`.
+    """
+    with at_call():
+        if is_traced(ar):
+            raise PalladioNotImplementedError(
+                "the number of unique values is known outside of traces only", argument="ar", got="a traced value"
+            )
+        if size is not None:
+            raise PalladioNotImplementedError(
+                "unique values are not padded", argument="size", expected="None", got=size
+            )
+    found = np.unique(plain(np.asarray(ar)), *args, **options)
+    return tuple(map(taken, found)) if isinstance(found, tuple) else found
+
+
 def itemsize_bits(dtype: Any) -> int:
     """The bits that an element uses, without the padding of its byte."""
     return bits_of(np.dtype(dtype))

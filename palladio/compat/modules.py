@@ -122,6 +122,7 @@ OWN: dict[str, Mapping[str, Any]] = {
         "dtype": np.dtype,
         "ndarray": Array,
         "newaxis": None,
+        "unique": returning_arrays(functions.unique),
         "where": returning_arrays(functions.where),
     },
     "jax.numpy.linalg": {"norm": returning_arrays(functions.norm)},

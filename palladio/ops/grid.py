@@ -486,9 +486,8 @@ def _grid_discharge(context: DischargeContext, *operands: Atom, grid: Grid, kern
 grid_call = Op(
     "grid_call",
     "Runs `kernel` for every point of the grid, the last axis fastest, on references to blocks of the arrays. "
-    "Returns the outputs, which "
-    "start uninitialised or as a copy of the input that they alias; blocks of that input are fetched from the output when "
-    "their index changes. Axes marked parallel may run in any order.",
+    "Returns the outputs, which start uninitialised or as a copy of the input that they alias; blocks of that input "
+    "are fetched from the output when their index changes. Axes marked parallel may run in any order.",
     _grid_type,
     _grid_eval,
     effects=_grid_effects,

@@ -42,7 +42,7 @@ class Cores:
 
     axes: tuple[MeshAxis, ...]
     barrier: Any
-    elsewhere: frozenset[str] = frozenset()
+    elsewhere: tuple[MeshAxis, ...] = ()
 
 
 _cores: ContextVar[Cores | None] = ContextVar("palladio_cores", default=None)
@@ -160,7 +160,9 @@ def place_of(device_id: Any, core_index: Any = None) -> dict[str, Any]:
         cores = _require_cores("device_id", device_id)
         devices = [axis for axis in cores.axes if axis.kind == "device"] or list(cores.axes)
         if isinstance(device_id, Mapping):
-            found = _by_axis(cores.axes, {name: i for name, i in device_id.items() if name not in cores.elsewhere})
+            elsewhere = {axis.name for axis in cores.elsewhere}
+            found = _by_axis(cores.axes, {name: i for name, i in device_id.items() if name not in elsewhere})
+            _check_place(cores.elsewhere, {name: device_id[name] for name in elsewhere & device_id.keys()}, "device_id")
         elif isinstance(device_id, (tuple, list)):
             if len(device_id) != len(devices):
                 raise PalladioValueError(
@@ -173,20 +175,20 @@ def place_of(device_id: Any, core_index: Any = None) -> dict[str, Any]:
         else:
             number = _scalar(device_id, "device_id")
             found = _along(devices, number) if len(devices) != 1 else {devices[0].name: number}
-        _check_place(cores, found, "device_id")
+        _check_place(cores.axes, found, "device_id")
     if core_index is not None:
         cores = _require_cores("core_index", core_index)
         axis = next((each for each in cores.axes if each.kind == "core"), None)
         if axis is None:
             raise PalladioValueError("the meshes of this launch have no axis of cores", argument="core_index")
         own = {axis.name: _scalar(core_index, "core_index")}
-        _check_place(cores, own, "core_index")
+        _check_place(cores.axes, own, "core_index")
         found |= own
     return found
 
 
-def _check_place(cores: Cores, place: Mapping[str, Any], argument: str) -> None:
-    sizes = {axis.name: axis.size for axis in cores.axes}
+def _check_place(axes: Sequence[MeshAxis], place: Mapping[str, Any], argument: str) -> None:
+    sizes = {axis.name: axis.size for axis in axes}
     for name, index in place.items():
         if name not in sizes:
             raise PalladioValueError(

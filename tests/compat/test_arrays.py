@@ -101,6 +101,37 @@ def test_positions_of_a_known_condition_are_arrays_of_32_bits(jax: Any) -> None:
         jax.jit(jax.numpy.where)(rows)
 
 
+def test_floats_that_an_integer_cannot_hold_become_its_largest_and_least(jax: Any) -> None:
+    x = jax.numpy.asarray([300, -300, 7.9, np.nan, np.inf], "float32")
+    assert x.astype("int8").tolist() == [127, -128, 7, 0, 127]
+    assert x.astype(np.uint8).tolist() == [255, 0, 7, 0, 255]
+    assert x.astype(int).tolist() == [300, -300, 7, 0, 2**31 - 1]
+    assert x.astype(jax.numpy.int4).astype(int).tolist() == [7, -8, 7, 0, 7]
+    assert jax.numpy.asarray([300, -1]).astype("int8").tolist() == [44, -1]
+    assert x.astype(object).dtype == object
+
+
+def test_unique_values_of_a_known_array(jax: Any) -> None:
+    unique, x = jax.numpy.unique, jax.numpy.array([3, 1, 3, 2])
+    values, counts = unique(x, return_counts=True)
+    assert (values.tolist(), counts.tolist(), counts.dtype) == ([1, 2, 3], [1, 1, 2], np.int32)
+    assert unique(jax.numpy.ones((2, 3)), axis=0).tolist() == [[1, 1, 1]]
+    assert isinstance(unique(x), jax.Array)
+    with pytest.raises(NotImplementedError) as caught:
+        unique(x, size=4)
+    assert str(caught.value).splitlines()[:3] == [
+        "size: unique values are not padded",
+        "  expected: None",
+        "  got:      4",
+    ]
+    with pytest.raises(NotImplementedError) as caught:
+        jax.jit(unique)(x)
+    assert str(caught.value).splitlines()[:2] == [
+        "ar: the number of unique values is known outside of traces only",
+        "  got:      a traced value",
+    ]
+
+
 def test_indices_outside_are_dropped_when_writing_and_moved_inside_when_reading(jax: Any) -> None:
     x = jax.numpy.arange(8).reshape(2, 4)
     for update in (

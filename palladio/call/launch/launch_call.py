@@ -33,7 +33,7 @@ from palladio.driver.fingerprint import Remembered
 from palladio.ir.bind import bind
 from palladio.ir.core import Program, Var
 from palladio.ir.evaluate import Runner
-from palladio.ops.threads.launch import INDEX, Launch, launch
+from palladio.ops.threads.launch import INDEX, Launch, MeshAxis, launch
 from palladio.pipeline.block_maps import check_parameters
 from palladio.trace.array_refs import ArrayRef, KeptSemaphores, Semaphores, SemaphoresNeeded
 from palladio.trace.debug import chosen_checks
@@ -460,8 +460,11 @@ class _Builder:
         if not barriers:
             return None
         axes = {axis.name: axis for mesh in made.meshes for axis in mesh.axes}
-        elsewhere = {name for mesh in self.call.outputs.owners for name, _, _ in mesh.axes} - axes.keys()
-        return Cores(tuple(axes.values()), barriers[number], frozenset(elsewhere))
+        owners = {
+            name: MeshAxis(name, size, kind) for mesh in self.call.outputs.owners for name, size, kind in mesh.axes
+        }
+        elsewhere = tuple(axis for name, axis in owners.items() if name not in axes)
+        return Cores(tuple(axes.values()), barriers[number], elsewhere)
 
     def check_parameters(self, body: Callable[..., Any]) -> None:
         """Check that the body has a parameter for every reference that it gets."""
