@@ -18,7 +18,6 @@ import torch
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.array import on_card
 from palladio.call.jit import jit
 from palladio.hopper.launch.driver import driver
 from palladio.library import gmm, hopper, matmul
@@ -32,7 +31,6 @@ def imitated(patch: pytest.MonkeyPatch) -> Any:
     """Imitate a card that owns all memory of the process; returns the stand-in's driver."""
     card = fake()
     card.begin()
-    patch.setattr(on_card, "_torch_device", lambda device: torch.device("cpu"))
     own_all_memory(card, patch, stream=2)
     found = driver()
     found.call("cuCtxPushCurrent", found.hopper(0).context)
@@ -59,7 +57,7 @@ def calls(found: Any) -> dict[str, Callable[[], Any]]:
     kernel.launch(2, addresses)
     older = jit(hopper.matmul).ahead(x, y)
     older(x, y)
-    older._short.last.exchanged = None
+    older._short.last.exchanged = older._short.exchanged = None
     return {
         "the stand-in, and the machine code before it": lambda: kernel._direct.launch(2, addresses),
         "a kept call": lambda: kept(x, y),

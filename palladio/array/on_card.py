@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,43 @@ class CardArray:
 
 
 @dataclass(frozen=True)
+class Conditions:
+    """A state of the process, which machine code compares with the present one.
+
+    Fields:
+        absent: containers, and the keys that must not be in them.
+        chosen: context variables, and the objects that must be their values.
+    """
+
+    absent: tuple[tuple[Container[Any], Any], ...] = ()
+    chosen: tuple[tuple[ContextVar[Any], Any], ...] = ()
+
+    def __add__(self, other: Conditions) -> Conditions:
+        return Conditions(self.absent + other.absent, self.chosen + other.chosen)
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """The functions of C by which PyTorch's own allocator makes a tensor (`torch/csrc/inductor/aoti_torch/c/shim.h`).
+
+    Fields:
+        empty: the address of `aoti_torch_empty_strided`, which dispatches as `torch.empty_strided` does.
+        address: of `aoti_torch_get_data_ptr`.
+        delete: of `aoti_torch_delete_tensor_object`.
+        wrap: of `THPVariable_Wrap`, which makes the object of Python (`torch/csrc/autograd/python_variable.h`).
+        dtypes: PyTorch's number of each dtype, by its name.
+        device_type: PyTorch's number of the type of a GPU.
+    """
+
+    empty: int
+    address: int
+    delete: int
+    wrap: int
+    dtypes: Mapping[str, int]
+    device_type: int
+
+
+@dataclass(frozen=True)
 class Exchange:
     """The functions of C by which a library reads arrays, `DLPackExchangeAPI` of DLPack 1.3, and one that makes them.
 
@@ -82,6 +120,7 @@ class Exchange:
         new: of a shape, one of the library's dtypes and a device, the function that makes a new array of these. PyTorch
             takes one by `managed_tensor_allocator` for foreign memory: it ignores `record_stream` of it, and does not
             resize it.
+        allocator: makes the same arrays in a third of the time; None for a version of the library without it.
     """
 
     read: int
@@ -90,6 +129,7 @@ class Exchange:
     types: tuple[type, type]
     grad_enabled: Callable[[], bool]
     new: Callable[[Shape, Any, int], Callable[[], Any]]
+    allocator: Allocator | None = None
 
 
 @dataclass(frozen=True)
@@ -358,7 +398,25 @@ def _torch_exchange() -> Exchange | None:
     functions = api.read, api.stream
     if api.major != _EXCHANGE_MAJOR or None in functions:
         return None
-    return Exchange(*functions, _CUDA, (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled, _torch_new)
+    kinds = torch.Tensor, torch.nn.Parameter
+    return Exchange(*functions, _CUDA, kinds, torch.is_grad_enabled, _torch_new, _torch_allocator())
+
+
+_SHIM = ("empty_strided", "get_data_ptr", "delete_tensor_object")
+_WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
+
+
+def _torch_allocator() -> Allocator | None:
+    """The functions that PyTorch exports to generated code; None for a version without them."""
+    try:
+        exported = ctypes.CDLL(sys.modules["torch"]._C.__file__)  # finds what its dependencies export, too
+        pointers = [exported[f"aoti_torch_{name}"] for name in _SHIM] + [exported[_WRAP]]
+        addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in pointers]
+        device_type = exported[f"aoti_torch_device_type_{_torch_device(0).type}"]()
+        found = {str(each): getattr(exported, f"aoti_torch_dtype_{each}", None) for each in dtypes.ALL}
+    except (AttributeError, OSError):
+        return None
+    return Allocator(*addresses, {name: each() for name, each in found.items() if each is not None}, device_type)
 
 
 # CuPy.

@@ -35,6 +35,11 @@ class Knob(Generic[T]):
     def _key(self) -> Any:
         return os.fsencode(self.name) if os.name == "posix" else self.name
 
+    @property
+    def place(self) -> tuple[Container[Any], Any]:
+        """A container and a key, which is in it if the variable is set."""
+        return _TEXTS, self._key
+
     def get(self) -> T:
         """The value now. A text that cannot be read is a `PalladioValueError` that names the variable."""
         if self._key not in _TEXTS:

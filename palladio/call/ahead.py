@@ -26,11 +26,11 @@ from palladio.base.knobs import thread_count
 from palladio.call.out_arrays import checked_buffers
 from palladio.call.staged import CALLS, owned
 from palladio.call.tpu.info import described as described_tpu
-from palladio.driver.executors import Executor, choose, follows_arrays
+from palladio.driver.executors import FOLLOWING, Executor, choose, follows_arrays
 from palladio.ir.evaluate import Runner
-from palladio.trace.debug import checks_enabled, chosen_checks
-from palladio.trace.gpu.hardware import limits_enabled
-from palladio.trace.trace import current_trace
+from palladio.trace.debug import UNCHECKED, checks_enabled, chosen_checks
+from palladio.trace.gpu.hardware import UNLIMITED, limits_enabled
+from palladio.trace.trace import NOT_TRACED, current_trace
 from palladio.types.types import ArrayType
 
 ONE_RESULT = trees.flatten(0)[1]
@@ -96,13 +96,10 @@ class Ahead:
                 results; `rows` that the result does not have; for `out` as in `pallas_call`.
         """
         short = self._short
-        if short is not None and out is None and rows is None:
-            last = short.last
-            if last is not None and last.exchanged is not None:
-                found = last.exchanged(arrays)
-                if found is not None:
-                    last.launched()
-                    return found
+        if short is not None and short.exchanged is not None and rows is None:
+            found = short.exchanged(arrays, out)
+            if found is not None:
+                return found
         with at_call():
             makes_results = self._makes_results and self._in_place[rows is not None] is None
             if makes_results and out is None and self._fits(arrays, rows):
@@ -469,20 +466,21 @@ class KeptCalls:
         Raises:
             CardError: the driver fails.
         """
-        library = _library(arrays[0])
-        if library is None or library.facts is None:
+        if not self._last_on_card:
             return None
         try:
             last = self._last_on_card.get(key)
         except TypeError:  # no call is kept for an argument that is not hashable
             return None
-        if last is None or not _by_default():
+        if last is None:
             return None
-        if last.exchanged is not None and out is None:
-            found = last.exchanged(arrays)
+        if last.exchanged is not None:
+            found = last.exchanged(arrays, out)
             if found is not None:
-                last.launched()
                 return found
+        library = _library(arrays[0])
+        if library is None or library.facts is None or not _by_default():
+            return None
         facts = library.facts(arrays)
         if facts is None:
             return None
@@ -512,7 +510,7 @@ class KeptCalls:
         ready = None if library is None or facts is None else call.ready(library, facts[0][0], tuple(shape))
         if facts is None or ready is None:
             return
-        ready.expect(facts[0])
+        ready.expect(facts[0], _DEFAULT)
         with self._lock:
             if len(self._on_card) >= self.capacity:
                 gone = self._on_card.pop(next(iter(self._on_card)))
@@ -551,6 +549,10 @@ def _library(array: Any) -> Any:
     """The library of an array that may be on a GPU."""
     kind: Any = type(array)
     return library_on_card(kind)
+
+
+_DEFAULT = FOLLOWING + UNCHECKED + NOT_TRACED + UNLIMITED
+"""The conditions of `_by_default`, where no variable of the environment is set."""
 
 
 def _by_default() -> bool:

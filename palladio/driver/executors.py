@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from palladio.array.foreign import all_to_numpy
-from palladio.array.on_card import all_on_card, card_of
+from palladio.array.on_card import Conditions, all_on_card, card_of
 from palladio.base import knobs
 from palladio.base.calls import did_you_mean
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
@@ -196,7 +196,9 @@ EXECUTORS: dict[str, Executor] = {each.name: each for each in (REFERENCE, SIMULA
 DEFAULT = CPU
 """The executor of arrays in host memory."""
 
-_forced: Executor | None = None
+_forced: dict[str, Executor] = {}
+_FORCED = "executor"
+"""The key of the executor in `_forced`: machine code looks for it."""
 _chosen: ContextVar[Executor | None] = ContextVar("palladio_executor", default=None)
 
 
@@ -239,13 +241,19 @@ def executor(name: str) -> Any:
 
 def force(executor: Executor | None) -> None:
     """Run kernels on this executor from now on unless a call or a context names another; None ends that."""
-    global _forced
-    _forced = executor
+    if executor is None:
+        _forced.pop(_FORCED, None)
+    else:
+        _forced[_FORCED] = executor
 
 
 def follows_arrays() -> bool:
     """True if a call that names no executor runs where its arrays live: no context and no setting names one."""
-    return _chosen.get() is None and _forced is None and knobs.executor.get() is None
+    return _chosen.get() is None and not _forced and knobs.executor.get() is None
+
+
+FOLLOWING = Conditions(absent=((_forced, _FORCED), knobs.executor.place), chosen=((_chosen, None),))
+"""The conditions of `follows_arrays`, where the variable of the environment is not set."""
 
 
 _requested: ContextVar[list[Executor] | None] = ContextVar("palladio_requested_executors", default=None)
@@ -305,7 +313,7 @@ def choose(interpret: Any = None, arrays: Sequence[Any] = ()) -> Executor:
         return simulator(options)
     if interpret not in (None, False):
         raise PalladioTypeError("True, False or the name of an executor", argument="interpret", got=repr(interpret))
-    chosen = _chosen.get() or _forced
+    chosen = _chosen.get() or _forced.get(_FORCED)
     if chosen is not None:
         return chosen
     named = knobs.executor.get()

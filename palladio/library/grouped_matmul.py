@@ -119,10 +119,12 @@ def gmm(
     """
     plain = group_offset is None and existing_out is None
     usual = plain and preferred_element_type is None and tiling is None and interpret is None and out is None
-    done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs) if usual else None
-    if done is None and plain:
+    done = None
+    if plain and type(lhs) is not np.ndarray:
         known = "gmm", preferred_element_type, None, transpose_rhs, None, True, True
         done = kept_call(known, interpret, (group_sizes, lhs, rhs), out)
+    if done is None and usual:
+        done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs)
     if done is not None:
         return done
     tiling = one_tiling(tiling, FORWARD)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array import convert
+from palladio.array.on_card import Conditions
 from palladio.base import knobs
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
@@ -30,6 +31,10 @@ def checks_enabled() -> bool:
     """True if `debug_check` is evaluated: as set by the context, else by the environment."""
     chosen = _checks.get()
     return knobs.debug_checks.get() if chosen is None else chosen
+
+
+UNCHECKED = Conditions(absent=(knobs.debug_checks.place,), chosen=((_checks, None),))
+"""The conditions in which `checks_enabled` is false, where the variable of the environment is not set."""
 
 
 def chosen_checks() -> tuple[bool, bool | None]:

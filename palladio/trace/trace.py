@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from palladio.array import convert
+from palladio.array.on_card import Conditions
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location, capture, of_traceback
-from palladio.ir.bind import current, form
+from palladio.ir.bind import EAGER, current, form
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.ir.rewrite import substituted
 from palladio.ops.arrays.shape import broadcast
@@ -165,6 +166,10 @@ class Staged:
     program: Program
     captured: tuple[Any, ...]
     weak: tuple[bool, ...]
+
+
+NOT_TRACED = Conditions(chosen=((current, EAGER),))
+"""Conditions in which there is no current trace."""
 
 
 def current_trace() -> Trace | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from palladio.array.on_card import CardArray, Library, library_of
+from palladio.array.on_card import CardArray, Conditions, Library, library_of
+from palladio.base import knobs
 from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.launch.driver import driver
-from palladio.hopper.launch.exchanged import exchanged
+from palladio.hopper.launch.exchanged import Description, exchanged
 from palladio.hopper.launch.kernel import LoadedKernel
 from palladio.hopper.lowered import Array, FewerRows, Lowered, ScalarParameter
 from palladio.types import dtypes
@@ -170,6 +171,8 @@ class KeptCall:
         self._ready: dict[tuple[Library, int], ReadyCall] = {}
         self.last: ReadyCall | None = None
         """The call for the arrays of the previous one."""
+        self.exchanged: Callable[[tuple[Any, ...], Any], Any] | None = None
+        """`ReadyCall.exchanged` of the last call."""
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> Any:
         """The result as an array of the operands' library; None if the call needs the slow path.
@@ -199,7 +202,9 @@ class KeptCall:
             for number, address in zip(self._on_card, addresses):
                 places[number] = address
             addresses = tuple(places)
-        return known(addresses, out, numbers)
+        result = known(addresses, out, numbers)
+        self.exchanged = known.exchanged
+        return result
 
     def _known(self, library: Library, kinds: list[Any]) -> ReadyCall | None:
         """The call for these arrays, which becomes the last one; None if the arrays are not of its types."""
@@ -212,8 +217,7 @@ class KeptCall:
         if known is None:
             known = self._made_for(library, device)
             known.kinds = kinds
-            if not self._numbers:
-                known.expect(kinds)
+            known.expect(kinds, Conditions(), {n: self._types[n] for n in self._numbers})
             self._ready[library, device] = known
         self.last = known
         return known
@@ -253,8 +257,8 @@ class ReadyCall:
     """
 
     __slots__ = (
-        *("_device", "_expected", "_kernel", "_launch", "_library", "_make", "_make_workspaces", "_numbers", "_places"),
-        *("_result", "_sizes", "_stream", "_owner", "exchanged", "kinds"),
+        *("_conditions", "_device", "_expected", "_given", "_kernel", "_launch", "_library", "_make"),
+        *("_make_workspaces", "_numbers", "_places", "_result", "_sizes", "_stream", "_owner", "exchanged", "kinds"),
     )
 
     def __init__(
@@ -277,9 +281,11 @@ class ReadyCall:
         self._numbers = numbers
         self._places = (0,) * len(numbers)  # no kernel reads a number from memory
         self._expected: list[Any] | None = None
-        self.exchanged: Callable[[tuple[Any, ...]], Any] | None = None
-        """A function of the arrays themselves, after the first call; None without one. See `exchanged`; `launched` is
-        to be called after it."""
+        self._given: Mapping[int, tuple[Shape, dtypes.DType]] = {}
+        self._conditions = Conditions()
+        self.exchanged: Callable[[tuple[Any, ...], Any], Any] | None = None
+        """A function of the operands themselves and of the array for the result or None, after the first call; None
+        without one. See `exchanged`."""
         self.kinds: list[Any] = []
         maker: Any = library.maker
         self._make, *self._make_workspaces = (maker(*each, device) for each in made)
@@ -311,30 +317,45 @@ class ReadyCall:
             self._exchange()
         return result
 
-    def expect(self, kinds: list[Any]) -> None:
-        """Prepare for arrays of these facts, `Library.facts`, all operands but the numbers that each call passes."""
+    def expect(
+        self,
+        kinds: list[Any],
+        conditions: Conditions,
+        numbers: Mapping[int, tuple[Shape, dtypes.DType]] | None = None,
+    ) -> None:
+        """Prepare for arrays of these facts, `Library.facts`.
+
+        Args:
+            conditions: the state of the process that calls depend on.
+            numbers: the types of operands that each call passes by value, by position, in the order of the kernel's
+                parameters.
+        """
         self.kinds = self._expected = kinds
+        self._conditions, self._given = conditions, numbers or {}
 
     def _exchange(self) -> None:
         """Make `exchanged`, once there is the launch that it is part of."""
         expected, self._expected = self._expected, None
-        found, direct = self._library.exchange(), self._kernel.direct
-        if expected is None or found is None or direct is None or self._make_workspaces:
+        found, kernel = self._library.exchange(), self._kernel
+        if expected is None or found is None or kernel.direct is None or self._make_workspaces:
             return
-        dtypes_of = [dtypes.canonical(each) for each in (*expected[1::2], self._result[1])]
-        shapes = [tuple(each) for each in (*expected[2::2], self._result[0])]
-        *operands, result = zip(shapes, dtypes_of, strict=True)
-        words, make = self._kernel.words(self._numbers), found.new(*self._result, self._device)
-        self._owner = exchanged(direct, found, self._device, operands, result, make, words)
+        if self._given and [dtype for _, dtype in self._given.values()] != kernel.number_dtypes:
+            return  # numbers are converted
+        arrays = zip(map(tuple, expected[2::2]), map(dtypes.canonical, expected[1::2]))
+        count = len(expected) // 2 + len(self._given)
+        operands = [self._given[n] if n in self._given else next(arrays) for n in range(count)]
+        made_for = Description(
+            self._device,
+            operands,
+            self._result,
+            found.new(*self._result, self._device),
+            kernel.words(self._numbers),
+            tuple(self._given),
+            self._conditions + Conditions(absent=(knobs.synchronous.place,)),
+            (kernel.driver.recent.append, kernel.lowered.name),
+        )
+        self._owner = exchanged(kernel.direct, found, made_for)
         self.exchanged = None if self._owner is None else self._owner.call
-
-    def launched(self) -> None:
-        """Note a launch by `exchanged`, and wait for its end if that is asked for.
-
-        Raises:
-            CardError: the kernel has failed.
-        """
-        self._kernel.note(self._stream, self._device)
 
     def _address(self, out: Any, addresses: Sequence[int]) -> int:
         """The address of the caller's array for the result; -1 if it cannot be used."""

@@ -43,14 +43,17 @@ chain."""
 _TAKEN, _NEXT = _FIELDS.index("taken"), _FIELDS.index("next")
 
 CALL_FIELDS = (
-    *("records", "operands", "rows", "result_number", "numbers", "words", "device"),
+    *("records", "operands", "rows", "result_number", "numbers", "words", "given_numbers", "device"),
     *("tensor_type", "parameter_type", "requires_grad", "grad_enabled", "false", "make"),
-    *("read", "current_stream"),
+    *("read", "current_stream", "note", "name"),
+    *("absent", "absences", "chosen", "choices"),
+    *("empty", "address_of", "delete", "wrap", "dtype", "home"),
 )
 """The fields of a call that takes tensors, 64 bits each; `exchanged` fills them in."""
 
 _POINTERS = frozenset((*_FIELDS, *CALL_FIELDS)) - {
-    *("arrays", "maps", "taken", "operands", "result_number", "numbers", "device")
+    *("arrays", "maps", "taken", "operands", "result_number", "numbers", "given_numbers", "device"),
+    *("absences", "choices", "dtype", "home"),
 }
 
 MOST = 16
@@ -61,6 +64,11 @@ _PYTHON = (
     *(
         "PyObject_GetAttr",
         "PyObject_CallNoArgs",
+        "PyObject_CallOneArg",
+        "PyObject_GetBuffer",
+        "PyBuffer_Release",
+        "PySequence_Contains",
+        "PyContextVar_Get",
         "Py_IncRef",
         "Py_DecRef",
         "PyErr_Clear",

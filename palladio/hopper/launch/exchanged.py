@@ -1,9 +1,11 @@
 """A kept call as one built-in function of tensors, which returns the result.
 
 It reads the tensors and asks for the stream by functions of C that their library exports for this (DLPack 1.3,
-`DLPackExchangeAPI`), makes the result by a function of the library, and launches as `direct` does. It compares all that
-a kernel depends on with what the call was made for: type, device, dtype, sizes, strides and alignment. No gradient may
-be wanted.
+`DLPackExchangeAPI`), makes the result by the library's allocator unless the caller has given one, and launches as
+`direct` does. It compares all that a kernel depends on with what the call was made for: type, device, dtype, sizes,
+strides and alignment, and the state of the process. No gradient may be wanted.
+
+Numbers that each call passes by value are read through their buffer (PEP 3118), which NumPy's have.
 
 It returns None, and has launched nothing, if a tensor differs or anything fails. The caller then takes the longer way,
 which says what is wrong.
@@ -17,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palladio.array.on_card import Exchange
+from palladio.array.on_card import Conditions, Exchange
 from palladio.hopper.launch.direct import CALL_FIELDS, MOST, DirectLaunch
 from palladio.types import dtypes
 from palladio.types.types import Shape
@@ -31,6 +33,8 @@ _PARTS = frozenset(("float16", "float32", "float64"))
 """Dtypes of the parts of complex numbers: dense tensors of them may be lazily negated, as `_torch_facts` says."""
 
 _REQUIRES_GRAD = "requires_grad"
+_NUMBER = 1 << 63
+"""The mark of an operand that is a number. The row has its place among the numbers, its type, and its bytes."""
 
 
 Type = tuple[Shape, dtypes.DType]
@@ -38,59 +42,115 @@ Type = tuple[Shape, dtypes.DType]
 
 @dataclass(frozen=True)
 class ExchangedCall:
-    """The function of a tuple of tensors, and the objects that own the memory that it reads."""
+    """The function of a tuple of operands and of the array for the result or None, and the objects that own the memory
+    that it reads."""
 
-    call: Callable[[tuple[Any, ...]], Any]
+    call: Callable[[tuple[Any, ...], Any], Any]
     owned: tuple[Any, ...]
 
 
-def exchanged(
-    direct: DirectLaunch,
-    exchange: Exchange,
-    device: int,
-    operands: Sequence[Type],
-    result: Type,
-    make: Callable[[], Any],
-    numbers: Sequence[int] = (),
-) -> ExchangedCall | None:
+@dataclass(frozen=True)
+class Description:
+    """Everything that a call was made for.
+
+    Fields:
+        device: the number of the GPU.
+        operands, result: their shapes and dtypes, as the caller has them.
+        new: makes the result.
+        words: the bits of the last operands, if all calls pass the same numbers by value.
+        numbers: the operands that each call passes by value, by position, in the order of the kernel's parameters.
+        conditions: the state of the process.
+        noted: the function that notes a launch, and its argument.
+    """
+
+    device: int
+    operands: Sequence[Type]
+    result: tuple[Shape, Any]
+    new: Callable[[], Any]
+    words: Sequence[int]
+    numbers: Sequence[int]
+    conditions: Conditions
+    noted: tuple[Callable[[str], object], str]
+
+    @property
+    def result_type(self) -> Type:
+        """The shape and the dtype of the result."""
+        return tuple(self.result[0]), dtypes.canonical(self.result[1])
+
+    @property
+    def arrays(self) -> list[Type]:
+        """The operands that are arrays, and the result."""
+        return [*(each for n, each in enumerate(self.operands) if n not in self.numbers), self.result_type]
+
+
+def exchanged(direct: DirectLaunch, exchange: Exchange, described: Description) -> ExchangedCall | None:
     """The call for tensors of these shapes and dtypes; None if these cannot be described.
 
     Args:
         direct: the launch of the kernel, whose arrays are the operands, the numbers among them, and the result.
-        device: the number of the GPU.
-        operands, result: their shapes and dtypes, as the caller has them.
-        make: makes the result.
-        numbers: the bits of the last operands, if they are passed by value.
     """
-    kinds = [_kind(dtype, len(shape)) for shape, dtype in (*operands, result)]
-    lazy = any(str(dtype) in _PARTS and (not shape or shape[-1] < 2) for shape, dtype in operands)
-    if None in kinds or lazy or len(operands) > MOST or not math.prod(result[0]):
+    operands, words = described.operands, described.words
+    *given, result = described.arrays
+    lazy = any(str(dtype) in _PARTS and (not shape or shape[-1] < 2) for shape, dtype in given)
+    known = all(_kind(dtype, len(shape)) is not None for shape, dtype in described.arrays)
+    if not known or lazy or len(operands) > MOST or not math.prod(result[0]):
         return None
-    axes = [(ctypes.c_int64 * (2 * len(shape)))(*shape, *row_major(shape)) for shape, _ in (*operands, result)]
-    rows = [value for kind, sizes in zip(kinds, axes) for value in (kind, ctypes.addressof(sizes))]
-    table = (ctypes.c_uint64 * len(rows))(*rows)
-    words = (ctypes.c_uint64 * max(1, len(numbers)))(*numbers)
-    place = exchange.device_type | device << 32
+    axes: list[Any] = []
+    rows = [_row(each, n, described.numbers, axes) for n, each in enumerate((*operands, result))]
+    home, dtype, functions = _allocation(exchange, described, result[1])
     values = {
         "records": direct.records,
         "operands": len(operands),
-        "rows": ctypes.addressof(table),
-        "result_number": len(operands) + len(numbers),
-        "numbers": len(numbers),
-        "words": ctypes.addressof(words),
-        "device": place,
+        "result_number": len(operands) + len(words),
+        "numbers": len(words),
+        "given_numbers": len(described.numbers),
+        "device": exchange.device_type | described.device << 32,
         "tensor_type": id(exchange.types[0]),
         "parameter_type": id(exchange.types[1]),
         "requires_grad": id(_REQUIRES_GRAD),
         "grad_enabled": id(exchange.grad_enabled),
         "false": id(False),
-        "make": id(make),
+        "make": id(described.new),
         "read": exchange.read,
         "current_stream": exchange.stream,
+        "note": id(described.noted[0]),
+        "name": id(described.noted[1]),
+        "absences": len(described.conditions.absent),
+        "choices": len(described.conditions.chosen),
+        "dtype": dtype,
+        "home": home,
+        **functions,
     }
+    tables = {
+        "rows": [value for row in rows for value in row],
+        "words": words,
+        "absent": [id(each) for pair in described.conditions.absent for each in pair],
+        "chosen": [id(each) for pair in described.conditions.chosen for each in pair],
+    }
+    held = {name: (ctypes.c_uint64 * max(1, len(table)))(*table) for name, table in tables.items()}
+    values |= {name: ctypes.addressof(table) for name, table in held.items()}
     memory = (ctypes.c_uint64 * len(CALL_FIELDS))(*(values[name] for name in CALL_FIELDS))
-    owned = direct, exchange, axes, table, words, make, memory
-    return ExchangedCall(direct.code.function(direct.code.exchanged, ctypes.addressof(memory)), owned)
+    call = direct.code.function(direct.code.exchanged, ctypes.addressof(memory))
+    return ExchangedCall(call, (direct, exchange, described, axes, held, memory))
+
+
+def _row(type: Type, position: int, numbers: Sequence[int], axes: list[Any]) -> tuple[int, int, int]:
+    """An operand or the result as the machine code compares it; its sizes and strides are added to `axes`."""
+    shape, dtype = type
+    if position in numbers:
+        return _NUMBER | numbers.index(position), id(dtype.type), dtype.itemsize
+    axes.append((ctypes.c_int64 * (2 * len(shape)))(*shape, *row_major(shape)))
+    return _kind(dtype, len(shape)) or 0, ctypes.addressof(axes[-1]), math.prod(shape) * dtype.itemsize
+
+
+def _allocation(exchange: Exchange, described: Description, dtype: dtypes.DType) -> tuple[int, int, dict[str, int]]:
+    """PyTorch's device and dtype of the result, and its functions of C; these are 0 where `new` makes the result."""
+    allocator = exchange.allocator
+    number = None if allocator is None else allocator.dtypes.get(str(dtype))
+    if allocator is None or number is None:
+        return 0, 0, dict.fromkeys(("empty", "address_of", "delete", "wrap"), 0)
+    functions = {"empty": allocator.empty, "address_of": allocator.address, "delete": allocator.delete}
+    return allocator.device_type | described.device << 32, number, {**functions, "wrap": allocator.wrap}
 
 
 def _kind(dtype: dtypes.DType, axes: int) -> int | None:

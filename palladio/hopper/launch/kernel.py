@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +77,8 @@ class LoadedKernel:
         self._template: ctypes.Array[Any] | None = None
         self._one_device = driver.count == 1
         self._lock = threading.Lock()
-        self._dtypes = [each.dtype for each in lowered.parameters if isinstance(each, ScalarParameter)]
+        self.number_dtypes = [each.dtype for each in lowered.parameters if isinstance(each, ScalarParameter)]
+        """The dtypes of the scalar parameters, which may be wider than those of the operands."""
         self._is_direct = not lowered.dynamic
         self._direct: DirectLaunch | None = None
         if like is not None:
@@ -122,26 +122,13 @@ class LoadedKernel:
 
     def words(self, numbers: tuple[Any, ...]) -> tuple[int, ...]:
         """The bits of the values of the scalar parameters."""
-        found = [_parameter(each, dtype) for each, dtype in zip(numbers, self._dtypes)]
+        found = [_parameter(each, dtype) for each, dtype in zip(numbers, self.number_dtypes)]
         return tuple([int.from_bytes(each, "little") for each in found])
-
-    def note(self, stream: Callable[[int], int], device: int) -> None:
-        """Note a launch that `direct` was part of, and wait for its end if that is asked for.
-
-        Args:
-            stream: gives the stream of the launch for the number of the device.
-
-        Raises:
-            CardError: the kernel has failed.
-        """
-        self.driver.recent.append(self.lowered.name)
-        if knobs.synchronous.get():
-            self._wait(stream(device))
 
     def _launch_prepared(self, stream: int, addresses: tuple[int, ...], numbers: tuple[Any, ...], blocks: int) -> None:
         """Run the kernel by ctypes."""
         # As bytes: 0.0 and -0.0 are equal numbers.
-        words = tuple([_parameter(each, dtype) for each, dtype in zip(numbers, self._dtypes)])
+        words = tuple([_parameter(each, dtype) for each, dtype in zip(numbers, self.number_dtypes)])
         key = (stream, addresses, words, blocks)
         ready = self._ready.get(key)
         if ready is None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from palladio.array.on_card import Conditions
 from palladio.base.errors import PalladioValueError
 from palladio.types.attributes import SwizzleTransform, TilingTransform
 from palladio.types.device import H100_SXM
@@ -22,6 +23,10 @@ _limits: ContextVar[bool] = ContextVar("palladio_hardware_limits", default=False
 # PTX ISA, "Asynchronous Warpgroup Level Matrix Shape": m64nNk16 for 16-bit operands, and 32 bytes of k for the others.
 ROWS, COLUMNS = H100_SXM.wgmma_rows, H100_SXM.wgmma_columns
 MOST_COLUMNS, DEPTH_BYTES = H100_SXM.most_wgmma_columns, H100_SXM.wgmma_depth_bytes
+
+
+UNLIMITED = Conditions(chosen=((_limits, False),))
+"""The conditions in which `limits_enabled` is false."""
 
 
 def limits_enabled() -> bool:

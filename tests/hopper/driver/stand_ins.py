@@ -111,6 +111,7 @@ def own_all_memory(card: FakeDriver, patch: pytest.MonkeyPatch, stream: int) -> 
     patch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: stream, raising=False)
     patch.setattr(on_card, "_CUDA", 1)  # `kDLCPU`
+    patch.setattr(on_card, "_torch_device", lambda device: torch.device("cpu"))
     on_card._torch_exchange.cache_clear()
     card.library.fake_adopt(1 << 12, 1 << 47)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
@@ -17,9 +18,11 @@ import palladio.gpu as plgpu
 from palladio.array import on_card
 from palladio.base.errors import PalladioError
 from palladio.call.jit import jit
+from palladio.driver.executors import EXECUTORS, force
 from palladio.hopper.launch.calls import KeptCall, KernelCall
 from palladio.hopper.launch.driver import CardError, driver
 from palladio.library import gmm, hopper, matmul
+from palladio.library.card_calls import KEPT
 from palladio.library.checks import forget_calls
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import numpy_of, own_all_memory
@@ -32,13 +35,6 @@ M, K, N = 96, 64, 128
 @pytest.fixture
 def host_is_card(card: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All memory of the process is the card's, for PyTorch, for its functions of C, and for the driver."""
-    strided = torch.empty_strided
-
-    def made(shape: Any, strides: Any, *, dtype: Any, device: Any) -> torch.Tensor:
-        assert device.type == "cuda"
-        return strided(shape, strides, dtype=dtype)
-
-    monkeypatch.setattr(torch, "empty_strided", made)
     own_all_memory(card, monkeypatch, stream=0)
     known = driver()
     with known.current(known.hopper(0)):
@@ -213,18 +209,27 @@ def test_a_launch_that_fails_is_reported_by_the_longer_way(card: FakeDriver) -> 
         kept(x, y)
 
 
+@pytest.mark.parametrize("by_python", [False, True])
 def test_memory_that_there_is_not_is_asked_for_the_longer_way(
-    card: FakeDriver, longer: list[Any], monkeypatch: pytest.MonkeyPatch
+    by_python: bool, card: FakeDriver, longer: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = on_card._torch_exchange()
-    assert found is not None
+    assert found is not None and found.allocator is not None
     refused: list[bool] = []
 
     def refuse() -> torch.Tensor:
         refused.append(True)
         raise MemoryError
 
-    without = dataclasses.replace(found, new=lambda *_: refuse)
+    def empty(*_: Any) -> int:
+        refused.append(True)
+        return 1
+
+    given = *[ctypes.c_int64] + [ctypes.c_void_p] * 2, *[ctypes.c_int32] * 3, ctypes.c_void_p
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, *given)(empty)
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    allocator = None if by_python else dataclasses.replace(found.allocator, empty=address)
+    without = dataclasses.replace(found, new=lambda *_: refuse, allocator=allocator)
     monkeypatch.setitem(vars(on_card.LIBRARIES["torch"]), "exchange", lambda: without)
     x, y = operands()
     kept = jit(hopper.matmul).ahead(x, y)
@@ -255,6 +260,129 @@ def test_a_synchronous_call_waits(card: FakeDriver, monkeypatch: pytest.MonkeyPa
     kept(x, y)
     made = [line.partition(" ")[0] for line in card.calls()]
     assert made.index("cuLaunchKernelEx") < made.index("cuStreamSynchronize")
+
+
+def test_a_pytorch_without_its_allocator_in_c(monkeypatch: pytest.MonkeyPatch, longer: list[Any]) -> None:
+    monkeypatch.setattr(on_card, "_WRAP", "a_name_that_no_library_has")
+    on_card._torch_exchange.cache_clear()
+    x, y = operands()
+    kept = jit(hopper.matmul).ahead(x, y)
+    kept(x, y)
+    longer.clear()
+    found = kept(x, y)
+    assert found.untyped_storage().resizable() and right(found, x, y) and not longer
+
+
+def test_an_array_for_the_result(card: FakeDriver, longer: list[Any]) -> None:
+    x, y = operands()
+    out = torch.empty(M, N, dtype=x.dtype)
+    for call in (hopper.matmul, matmul, jit(hopper.matmul).ahead(x, y)):
+        for _ in range(2):
+            call(x, y)
+        longer.clear()
+        assert call(x, y, out=out.zero_()) is out and right(out, x, y) and not longer
+    assert not card.failures
+
+
+@pytest.mark.parametrize("name", ["shape", "operand", "gradient", "class"])
+def test_an_array_that_the_result_does_not_fit_is_looked_at(name: str, longer: list[Any]) -> None:
+    x = y = tensor(normal(M, M))
+    kept = jit(hopper.matmul).ahead(x, y)
+    kept(x, y)
+    longer.clear()
+    others = {"shape": x.new_empty(M, M + 8), "operand": x, "gradient": torch.nn.Parameter(torch.empty_like(x))}
+    if name == "class":
+        out = torch.empty_like(x).as_subclass(type("Named", (torch.Tensor,), {}))
+        assert kept(x, y, out=out) is out and right(out.as_subclass(torch.Tensor), x, y) and longer
+        return
+    with pytest.raises(PalladioError):
+        kept(x, y, out=others[name])
+    assert longer
+
+
+def scaled(x: Any, number: Any) -> Any:
+    def body(x: Any, out: Any) -> None:
+        out[...] = (x[...] * number).astype(out.dtype)
+
+    return plgpu.kernel(body, pl.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+@pytest.mark.parametrize("number", [np.float32(2.5), np.int32(-3), np.uint8(200), np.int8(-2)], ids=repr)
+def test_each_call_passes_its_number(number: Any, card: FakeDriver, longer: list[Any]) -> None:
+    x = torch.arange(256, dtype=torch.float32)
+    kept = jit(scaled).ahead(x, number)
+    kept(x, number)
+    longer.clear()
+    for given in (number, type(number)(3), type(number)(0)):
+        assert np.array_equal(kept(x, given).numpy(), (x.numpy() * given).astype(np.float32))
+    assert not longer and not card.failures
+    assert np.array_equal(kept(x, np.array(number)).numpy(), (x.numpy() * number).astype(np.float32)) and longer
+
+
+@pytest.mark.parametrize("number", [ml_dtypes.bfloat16(2), np.float16(2)], ids=["bfloat16", "float16"])
+def test_numbers_that_are_converted_and_of_other_dtypes(number: Any, longer: list[Any]) -> None:
+    x = torch.arange(256, dtype=torch.float32)
+    kept = jit(scaled).ahead(x, number)
+    for _ in range(2):  # the kernel takes it as float32
+        longer.clear()
+        assert np.array_equal(kept(x, number).numpy(), x.numpy() * 2) and longer
+    with pytest.raises(PalladioError, match="not an array that the function was staged for"):
+        kept(x, np.float32(3))
+
+
+STATES: dict[str, Callable[[], Any]] = {
+    "executor": lambda: pl.executor("hopper-twin"),
+    "checks": pl.enable_debug_checks,
+    "limits": plgpu.enable_hardware_limits,
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_later_call_of_the_library_sees_the_state_of_the_process(state: str, longer: list[Any]) -> None:
+    x, y = operands()
+    for _ in range(2):
+        matmul(x, y)
+    card_calls = card_calls_of(x, y)
+    assert card_calls() is not None
+    with STATES[state]():
+        assert card_calls() is None
+    assert card_calls() is not None
+
+
+@pytest.mark.parametrize("name", ["PALLADIO_EXECUTOR", "PALLADIO_DEBUG_CHECKS", "PALLADIO_SYNCHRONOUS"])
+def test_a_later_call_of_the_library_sees_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = operands()
+    for _ in range(2):
+        matmul(x, y)
+    call = card_calls_of(x, y)
+    assert call() is not None
+    monkeypatch.setenv(name, {"PALLADIO_EXECUTOR": "cpu"}.get(name, "1"))
+    assert call() is None
+    monkeypatch.delenv(name)
+    force(EXECUTORS["cpu"])
+    assert call() is None
+    force(None)
+    assert call() is not None
+
+
+def test_no_later_call_is_made_while_a_function_is_traced() -> None:
+    x, y = operands()
+    for _ in range(2):
+        matmul(x, y)
+    call, found = card_calls_of(x, y), []
+
+    def function(z: Any) -> Any:
+        found.append(call())
+        return z
+
+    jit(function).ahead(np.zeros(4, np.float32))
+    assert found == [None] and call() is not None
+
+
+def card_calls_of(x: torch.Tensor, y: torch.Tensor) -> Callable[[], Any]:
+    """The function of machine code that `matmul` of two tensors calls."""
+    last = KEPT._last_on_card["matmul", None, None, False, True]
+    return lambda: last.exchanged((x, y), None)
 
 
 def test_a_pytorch_without_these_functions(monkeypatch: pytest.MonkeyPatch, longer: list[Any]) -> None:
