@@ -576,6 +576,11 @@ template <int KIND, typename T> PAL_DEVICE T atomic_cluster(u32 address, u32 ran
 template <typename T> PAL_DEVICE T atomic_compare_shared(u32 address, T compare, T value) {
   return atomic_compare((T*)__cvta_shared_to_generic(address), compare, value);
 }
+template <typename T> PAL_DEVICE T atomic_compare_cluster(u32 address, u32 rank, T compare, T value) {
+  u64 there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(__cvta_shared_to_generic(address)), "r"(rank));
+  return atomic_compare((T*)there, compare, value);
+}
 
 // Counters in global memory that blocks wait for.
 

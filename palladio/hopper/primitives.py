@@ -377,6 +377,12 @@ MEMORY = (
         "atom.shared.cas",
     ),
     Primitive(
+        "template <typename T> T atomic_compare_cluster(u32 address, u32 rank, T compare, T value)",
+        THREAD,
+        "The same at the same address in a block of the cluster.",
+        "mapa; atom.shared::cluster.cas",
+    ),
+    Primitive(
         "int load_acquire(const int* address)",
         THREAD,
         "A load that later accesses are ordered after, for all blocks.",

@@ -15,10 +15,9 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.hopper
+import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.base.errors import PalladioNotImplementedError
 from tests.hopper.kernels import BF16, F32, kernel, on_twin
-from tests.hopper.test_messages import said
 
 F16, I32 = np.dtype(np.float16), np.dtype(np.int32)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -207,7 +206,10 @@ def test_blocks_of_a_cluster_read_and_write_elements_of_every_width(dtype: np.dt
 
 @pytest.mark.parametrize(
     ("dtype", "kind"),
-    [(F32, "add"), (F32, "max"), (I32, "add"), (I32, "xor"), (np.dtype(np.float64), "min")],
+    [
+        *((F32, "add"), (F32, "max"), (I32, "add"), (I32, "xor"), (np.dtype(np.float64), "min")),
+        *((BF16, "add"), (F16, "max"), (E4M3, "min"), (np.dtype(np.int8), "add"), (np.dtype(np.uint16), "xor")),
+    ],
     ids=str,
 )
 def test_a_store_into_another_block_may_combine(dtype: np.dtype, kind: str) -> None:
@@ -252,11 +254,22 @@ def test_threads_combine_what_the_copy_engine_cannot(dtype: np.dtype, kind: str)
         np.testing.assert_array_equal(found.astype(np.float64), expected)
 
 
-def test_one_of_16_bits_may_not() -> None:
-    def body(x: Any, out: Any, tile: Any, full: Any) -> None:
-        plgpu.async_store_smem(x[...], tile, full, cluster_idx=0, cluster_dim="c", atomic="add")
+@pytest.mark.parametrize("dtype", [np.dtype(np.int8), np.dtype(np.uint16), BF16, F32, np.dtype(np.int64)], ids=str)
+def test_every_addition_in_another_block_counts(dtype: np.dtype) -> None:
+    """Two blocks add to the same elements of the first one, whose neighbours in a word others replace."""
 
-    scratch = [plgpu.SMEM((64,), BF16), plgpu.Barrier()]
-    x = np.ones(64, ml_dtypes.bfloat16)
-    lines = said(kernel(body, (64,), BF16, scratch, **CLUSTER), x, kind=PalladioNotImplementedError)
-    assert lines[0] == "a combining async_store_smem of elements of fewer than 32 bits is not compiled for Hopper"
+    def body(out: Any, tile: Any, everybody: Any) -> None:
+        block = pl.axis_index("c")
+        tile[...] = jnp.zeros((10,), dtype)
+        meet(everybody)
+        first = plgpu.cluster_ref(tile, {"c": 0})
+        for n in range(5):
+            plgpu.atomic_add(first.at[n], jnp.asarray(n + 1, dtype))
+            plgpu.atomic_cas(first.at[5 + n], jnp.asarray(0, dtype), (block + 1).astype(dtype))
+        meet(everybody)
+        out[block] = tile[...]
+
+    call = kernel(body, (2, 10), dtype, [plgpu.SMEM((10,), dtype), MET], **CLUSTER)
+    for found in on_twin(call):
+        assert found[0, :5].tolist() == [2, 4, 6, 8, 10] and found[1].tolist() == [0] * 10
+        assert all(each in (1, 2) for each in found[0, 5:].tolist())

@@ -39,17 +39,6 @@ WORD_BYTES = 4
 """The hardware combines elements of 32 and 64 bits; narrower ones are replaced by compare-and-swap."""
 
 
-def _require_words(found: Access, name: str) -> None:
-    """Refuse elements that the hardware does not combine in another block of the cluster.
-
-    Raises:
-        Refused: the dtype has fewer than 32 bits.
-    """
-    if found.dtype.itemsize < WORD_BYTES:
-        rule = f"{name} of elements of fewer than 32 bits is not compiled for Hopper"
-        raise Refused(rule, got=dtypes.short_name(found.dtype))
-
-
 def _call(found: Access, address: str, name: str, template: str, arguments: str) -> str:
     """The call of a primitive on an element, as a C expression."""
     where = found.where
@@ -72,8 +61,6 @@ def _each(scope: Scope, eqn: Eqn, count: int, express: Express) -> Sequence[Entr
     (out,) = eqn.outputs
     layout = warp(out.type.shape) if scope.one_warp else registers_of_each(out.type.shape)
     found = access(scope, root, eqn.transforms, indices, layout if out.type.shape else None)
-    if found.part.peer:
-        _require_words(found, eqn.op.name)
     kind = memory_type(found.dtype)
     scope.before_write(found.where.root)
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
@@ -147,7 +134,10 @@ def _swap(found: Access, address: str) -> _Swap:
     word = f"u{8 * found.dtype.itemsize}"
     if not isinstance(found.where, Shared):
         return _swap_of_array(f"({word}*)({address})", word)
-    load = f"pal::load_shared<{word}>({swizzled_text(address, found.where.layout.swizzle)})"
+    place = swizzled_text(address, found.where.layout.swizzle)
+    peer = found.part.peer
+    rank = f"_cluster<{word}>({place}, {found.scope.rank(peer)})" if peer else f"_shared<{word}>({place})"
+    load = f"pal::load{rank}"
     return _Swap(load, lambda bits: _call(found, address, "atomic_compare", f"<{word}>", f"expected, {bits}"))
 
 
@@ -211,8 +201,6 @@ def _compare(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """Floats are compared as numbers, the hardware compares bits."""
 
     def express(found: Access, kind: str, address: str, expected: str, value: str, old: str) -> list[str]:
-        if found.part.peer:
-            raise Refused("atomic_cas in another block of the cluster is not compiled for Hopper")
         if dtypes.is_float(found.dtype):
             swap = _swap(found, address)
             lines = _compared(swap, found.dtype, lambda seen: value, lambda seen: f"{seen} == {expected}")
@@ -245,7 +233,6 @@ def _store_in_cluster(scope: Scope, eqn: Eqn) -> None:
 
 def _combine_each(scope: Scope, found: Access, value: Atom, kind: str) -> None:
     """Combine elements of a buffer with those of a value, each by one of the threads that hold it."""
-    _require_words(found, "a combining async_store_smem")
     layout = layout_for(scope, value) if value.type.shape else registers_of_each(())
     index = [f"({layout.coordinate(axis, 'r', 'thread')})" for axis in range(len(layout.shape))]
     tests = [layout.guard("r", "thread"), found.inside(index), layout.first_holder("thread")]
@@ -253,7 +240,14 @@ def _combine_each(scope: Scope, found: Access, value: Atom, kind: str) -> None:
     with scope.w.block(f"PAL_UNROLL for (int r = 0; r < {max(1, layout.count)}; ++r)"):
         scope.w.line(f"const u32 at = {found.address(index)};")
         test = " && ".join(each for each in tests if each)
-        scope.w.line(f"{f'if ({test}) ' if test else ''}{combined(found, kind, 'at', text)};")
+        with scope.w.block(f"if ({test})" if test else ""):
+            if found.dtype.itemsize < WORD_BYTES:
+                for line in _compared(
+                    _swap(found, "at"), found.dtype, lambda seen: joined(kind, found.dtype, seen, text)
+                ):
+                    scope.w.line(line)
+            else:
+                scope.w.line(f"{combined(found, kind, 'at', text)};")
 
 
 # Semaphores: one thread of the warpgroup signals and waits.

@@ -117,6 +117,12 @@ void atomic_cluster(Combiner how, Number type, u32 address, u32 rank, void* valu
   combine_at(how, type, access(block_of_rank(rank), address, bytes, bytes, GENERIC_WRITE), value);
 }
 
+void compare_cluster(u32 address, u32 rank, const void* compare, void* value, u32 bytes, Site site) {
+  PRIMITIVE("atom.shared::cluster.cas");
+  resolve(address, false);
+  exchange_if_equal(access(block_of_rank(rank), address, bytes, bytes, GENERIC_WRITE), compare, value, bytes, false);
+}
+
 // ---- cp.async ------------------------------------------------------------------------------------------------------
 
 // PTX ISA, "cp.async": a copy of 4, 8 or 16 bytes by the generic proxy; bytes beyond `given` are filled with zeros.

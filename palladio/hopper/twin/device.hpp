@@ -33,6 +33,7 @@ void atomic_shared(Combiner how, Number type, u32 address, void* value, Site sit
 void atomic_cluster(Combiner how, Number type, u32 address, u32 rank, void* value, Site site);
 void compare_global(void* address, const void* compare, void* value, u32 bytes, Site site);
 void compare_shared(u32 address, const void* compare, void* value, u32 bytes, Site site);
+void compare_cluster(u32 address, u32 rank, const void* compare, void* value, u32 bytes, Site site);
 void load_cluster(u32 address, u32 rank, void* value, u32 bytes, Site site);
 void store_cluster(u32 address, u32 rank, const void* value, u32 bytes, Site site);
 void copy_small(u32 target, const void* source, u32 bytes, int given, Site site);
@@ -227,6 +228,10 @@ template <typename T> inline T atomic_compare(T* address, T compare, T value, TW
 }
 template <typename T> inline T atomic_compare_shared(u32 address, T compare, T value, TWIN_SITE) {
   twin::compare_shared(address, &compare, &value, sizeof(T), site);
+  return value;
+}
+template <typename T> inline T atomic_compare_cluster(u32 address, u32 rank, T compare, T value, TWIN_SITE) {
+  twin::compare_cluster(address, rank, &compare, &value, sizeof(T), site);
   return value;
 }
 int load_acquire(const int* address, TWIN_SITE);

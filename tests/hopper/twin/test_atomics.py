@@ -245,6 +245,39 @@ def test_elements_of_every_width_go_to_another_block_alone(name: str) -> None:
     np.testing.assert_array_equal(y[:, 1], np.where(np.arange(32) % 2, 0, x.reshape(2, 32)))
 
 
+def far_compared(c_type: str) -> Lowered:
+    """Every thread of two blocks adds to an element of each block by compare-and-swap."""
+    return kernel(
+        f"""
+  const u32 thread = pal::thread_index(), base = pal::shared_base();
+  if (thread == 0) {{ pal::store_shared<u32>(base, 0); pal::store_shared<u32>(base + 4, 0); }}
+  pal::sync_cluster();
+  for (u32 rank = 0; rank < 2; ++rank) {{
+    {c_type} seen = pal::load_cluster<{c_type}>(base, rank), before;
+    do {{
+      before = seen;
+      seen = pal::atomic_compare_cluster<{c_type}>(base, rank, before, ({c_type})(before + 1 + rank));
+    }} while (seen != before);
+  }}
+  pal::sync_cluster();
+  if (thread == 0) {{
+    y[2 * pal::block_index()] = pal::load_shared<{c_type}>(base);
+    y[2 * pal::block_index() + 1] = pal::load_shared<u32>(base + 4);
+  }}
+        """,
+        [output("y", np.float32, 4)],
+        threads=32,
+        grid=2,
+        cluster=2,
+    )
+
+
+@EVERY
+@pytest.mark.parametrize("c_type", ["u8", "u16", "u32", "u64"])
+def test_elements_of_another_block_are_compared_and_replaced(c_type: str, schedule: Schedule) -> None:
+    assert outputs(far_compared(c_type), schedule=schedule).tolist() == [64, 0, 128, 0]
+
+
 FAR = kernel(
     """
   const u32 thread = pal::thread_index(), base = pal::shared_base(), other = 1 - pal::cluster_rank();
