@@ -328,6 +328,17 @@ def test_points_and_rows_that_cannot_be_imported_are_rows_of_the_results(
     assert found["facts"]["ended"] == "complete"
 
 
+def test_cases_that_cannot_be_imported_are_a_row_of_the_results(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "benchmarks.gpu.table", None)
+    monkeypatch.setattr(scripted, "scripts", {"case cases": [([], "no module")]})
+    assert command.main(["bench", "--output", str(tmp_path / "out.json")]) == 1
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["cases"] == [{"case": "cases", "skipped": "no module"}]
+    assert found["facts"]["ended"] == "complete"
+
+
 def test_an_interrupted_run_keeps_its_results(
     scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
