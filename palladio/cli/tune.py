@@ -17,8 +17,9 @@ from palladio.driver.processor import processor
 from palladio.types import dtypes
 from palladio.types.types import ShapeDtypeStruct
 
-FUNCTIONS = ("gmm", "tgmm", "matmul", "attention", "moe_mlp")
-_ON_CARD = ("attention", "moe_mlp")
+_ATTENTION = ("attention", "attention_vjp")
+FUNCTIONS = ("gmm", "tgmm", "matmul", *_ATTENTION, "moe_mlp")
+_ON_CARD = (*_ATTENTION, "moe_mlp")
 """The functions that have tilings on a GPU only."""
 _TRANSPOSED = {"cpu": ("gmm",), "hopper": ("gmm", "matmul", "moe_mlp")}
 """The functions that take transposed right operands, by executor."""
@@ -36,7 +37,9 @@ def add(subparsers: Any) -> None:
         "turns. The fastest are kept in the cache folder, and later calls of that size, dtype and number of groups use "
         "them, on this processor and number of threads, or on GPUs of this kind. Run it while nothing else runs.",
     )
-    parser.add_argument("function", choices=FUNCTIONS, help="a function of palladio.library")
+    parser.add_argument(
+        "function", choices=FUNCTIONS, help="a function of palladio.library, attention_vjp of palladio.library.hopper"
+    )
     for name, text in (
         ("m", "rows; of tgmm, the summed axis; of attention, queries; of moe_mlp, tokens"),
         ("k", "summed axis; of tgmm, rows; of attention, keys"),
@@ -73,9 +76,9 @@ def run(options: Namespace) -> int:
     from palladio import library
 
     on_card = options.executor == "hopper"
-    function = getattr(library.hopper if on_card else library, options.function)
     try:
         lhs, rhs, sizes = _operands(options)
+        function = getattr(library.hopper if on_card else library, options.function)
         further = _further(options, lhs, rhs)
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(f"{options.function} {options.m} × {options.k} × {options.n}", total=1.0)
@@ -118,7 +121,7 @@ def _operands(options: Namespace) -> tuple[Any, Any, Any]:
         raise ValueError(f"{options.function} has tilings with --executor hopper only")
     if options.transpose_rhs and options.function not in _TRANSPOSED[options.executor]:
         raise ValueError("--transpose-rhs is for gmm, and for matmul and moe_mlp with --executor hopper")
-    if options.function == "attention":
+    if options.function in _ATTENTION:
         heads, *fewer = map(_count, options.heads.split(","))
         return ShapeDtypeStruct((heads, m, n), dtype), ShapeDtypeStruct((*(fewer or [heads]), k, n), dtype), None
     if options.function == "matmul":
@@ -181,6 +184,8 @@ def _shown(tiling: Any) -> str:
     """A tiling, or the part of a configuration that is measured."""
     if isinstance(tiling, tuple):
         return str(tiling)
+    if hasattr(tiling, "block_step"):
+        return f"{tiling.block_own} rows, {tiling.block_step} rows of a step, {tiling.stages} stages"
     if not hasattr(tiling, "tile_m"):
         return f"{tiling.block_q} queries, {tiling.block_kv} keys, {tiling.stages} stages"
     tile = f"({tiling.tile_m}, {tiling.tile_k}, {tiling.tile_n}), {tiling.stages} stages, split {tiling.split}"

@@ -45,11 +45,12 @@ _FORMS: dict[str, tuple[tuple[int | None, str], tuple[int | None, str]]] = {
     "gmm": ((2, "[m, k]"), (3, "[groups, k, n]")),
     "tgmm": ((2, "[k, m]"), (2, "[m, n]")),
     "attention": ((None, "[..., m, d]"), (None, "[..., n, d]")),
+    "attention_vjp": ((None, "[..., m, d]"), (None, "[..., n, d]")),
     "moe_mlp": ((2, "[t, h]"), (3, "[e, h, 2 i]")),
 }
 """The axes of the operands, by function."""
 
-_UNGROUPED = ("matmul", "attention")
+_UNGROUPED = ("matmul", "attention", "attention_vjp")
 
 SIZES = (128, 256, 512, 1024)
 """Candidate sizes of tiles along an axis, besides those of the model and the whole axis."""
@@ -62,10 +63,12 @@ GAIN = 1.03
 class Tuned:
     """The measurements for one size.
 
-    A tiling is `(tm, tk, tn)`; on a GPU it is a `palladio.library.hopper.MatmulConfig`, or an `AttentionConfig`.
+    A tiling is `(tm, tk, tn)`; on a GPU it is a `palladio.library.hopper.MatmulConfig`, an `AttentionConfig`, or an
+    `AttentionGradientConfig`.
 
     Fields:
-        sizes: `(m, k, n)` of the product that is compiled; of `attention` the queries, the keys and their width.
+        sizes: `(m, k, n)` of the product that is compiled; of `attention` and its gradient the queries, the keys and
+            their width.
         tiling: the fastest tiling, which later calls use.
         model: the model's choice.
         seconds: the time of each candidate.
@@ -108,20 +111,21 @@ def tune(
 
     They are stored in the cache folder, for this processor and this number of threads, or for this kind of GPU.
     Results stay bitwise identical: tiles that would sum in another order are not candidates. Only those of `attention`
-    are: its result then has other last bits.
+    and of its gradient are: their results then have other last bits.
 
     Args:
-        function: `gmm`, `tgmm` or `matmul`; on a GPU also `attention`, and `moe_mlp`, whose first product is tuned. On
-            a GPU those of `palladio.library.hopper` too, also for 8-bit floats and float32.
+        function: `gmm`, `tgmm` or `matmul`; on a GPU also `attention`, `palladio.library.hopper.attention_vjp`, and
+            `moe_mlp`, whose first product is tuned. On a GPU those of `palladio.library.hopper` too, also for 8-bit
+            floats and float32.
         lhs, rhs: the operands, or `pl.ShapeDtypeStruct`s: only shapes and dtypes are used. The measured products are
-            of normal random numbers. Of `attention` the queries and the keys, with values as wide as these; of
-            `moe_mlp` the tokens and `gate_up`.
+            of normal random numbers. Of `attention` and its gradient the queries and the keys, with values as wide as
+            these; of `moe_mlp` the tokens and `gate_up`.
         group_sizes: `i32[groups]`, for `gmm` and `tgmm`: typical sizes, e.g. uneven ones. For `moe_mlp` the number of
             assignments of each expert.
         transpose_rhs: as in `gmm`; on a GPU as in `palladio.library.hopper.matmul` too. `transposed` of `moe_mlp`.
         preferred_element_type, lhs_scale, rhs_scale: on a GPU, as in `palladio.library.hopper.gmm`, `tgmm` and
             `matmul`; only shapes and dtypes of factors are used.
-        causal, activation: as in `attention` and `moe_mlp`.
+        causal, activation: as in `attention`, its gradient and `moe_mlp`.
         seconds: the time to measure each compiled size, without compilation.
         progress: called with the completed fraction, from 0 to 1.
         interpret: "hopper" for the first GPU; with None, arrays on a GPU decide for that.
@@ -165,9 +169,10 @@ def _name(function: Callable[..., Any], on_card: bool) -> str:
     if on_card:
         from palladio.library import hopper
 
-        known += [hopper.gmm, hopper.tgmm, hopper.matmul, hopper.attention, hopper.moe_mlp, attention, moe_mlp]
+        known += [hopper.gmm, hopper.tgmm, hopper.matmul, hopper.attention, hopper.attention_vjp, hopper.moe_mlp]
+        known += [attention, moe_mlp]
     if function not in known:
-        rule = "tiles are tuned of gmm, tgmm and matmul only, on a GPU of attention and moe_mlp too"
+        rule = "tiles are tuned of gmm, tgmm and matmul only, on a GPU of attention, its gradient and moe_mlp too"
         raise fail(pl.PalladioValueError, rule, argument="function", got=found)
     return found
 
@@ -185,6 +190,7 @@ def _on_card(
     """The measurement of a function on a GPU, `palladio.library.hopper.tuned.Timed`."""
     from palladio.library import hopper
     from palladio.library.hopper.attention import measurement as of_attention
+    from palladio.library.hopper.attention_backward import measurement as of_gradient
     from palladio.library.hopper.experts.layer import measurement as of_layer
     from palladio.library.hopper.tuned import measurement as of_product
 
@@ -200,6 +206,8 @@ def _on_card(
         )
     if name == "attention":
         return of_attention(lhs, rhs, causal)
+    if name == "attention_vjp":
+        return of_gradient(lhs, rhs, causal)
     if name == "moe_mlp":
         return of_layer(lhs, rhs, sizes, activation, transpose)
     return of_product(own, name, lhs, rhs, sizes, transpose, preferred, factors)

@@ -21,6 +21,7 @@ from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.inspect import disassembled, instructions
 from palladio.hopper.lowered import Lowered
 from palladio.library import hopper
+from palladio.library.hopper.attention_backward import measurement
 from palladio.library.hopper.model import Product, choose
 from palladio.types.types import ShapeDtypeStruct
 from tests.hopper.kernels import BF16, kernel, lowered, lowered_all
@@ -72,6 +73,15 @@ def gradients(width: int = 128) -> list[Lowered]:
     return lowered_all(lambda *given: hopper.attention_vjp(*given, causal=True), q, k, k, q, lse, q)
 
 
+def of_steps(width: int, step: int) -> Lowered:
+    """The gradient of keys with the longest steps that `tune` tries."""
+    q, k, lse = bf16(16, 4096, width), bf16(4, 4096, width), array(16, 4096)
+    config = hopper.AttentionGradientConfig(block_step=step)
+    call = lambda *given: hopper.attention_vjp(*given, causal=True, config=config)
+    assert config in measurement(q, k, True).configs
+    return lowered_all(call, q, k, k, q, lse, q)[2]
+
+
 @cache
 def layer() -> list[Lowered]:
     """The kernels of the expert layer of Qwen3-30B-A3B, of 4096 tokens."""
@@ -117,6 +127,8 @@ KERNELS = {
     "gradient of queries": lambda: gradients()[1],
     "gradient of keys": lambda: gradients()[2],
     "gradient of keys, wide": lambda: gradients(256)[2],
+    "gradient of keys, longest steps": lambda: of_steps(64, 112),
+    "gradient of keys, wide, longest steps": lambda: of_steps(256, 48),
     "softmax": lambda: lowered(hopper.softmax, bf16(8192, 8192)),
     "rms_norm": lambda: lowered(hopper.rms_norm, bf16(8192, 8192), bf16(8192)),
 }

@@ -346,11 +346,11 @@ def _model(problem: AttentionProblem) -> AttentionConfig:
 
 def _division(problem: AttentionProblem, dtype: Any) -> AttentionConfig:
     """The configuration that was the fastest on this machine's card; the default one if none was measured."""
-    found = kept("attention", _parts(problem, dtype))
+    found = kept("attention", problem_parts(problem, dtype))
     return _model(problem) if found is None else AttentionConfig(*found)
 
 
-def _parts(problem: AttentionProblem, dtype: Any) -> tuple[int | str, ...]:
+def problem_parts(problem: AttentionProblem, dtype: Any) -> tuple[int | str, ...]:
     """A problem, as in `tuned.kept`."""
     most = problem.of_most(kernel_rows(problem.queries, _widths(problem, dtype)))
     sizes = most.heads, most.group, most.queries, most.keys, most.width, most.out_width
@@ -377,7 +377,7 @@ def measurement(q: Any, k: Any, causal: bool) -> Listed:
         return lambda q, k, v: attention(q, k, v, causal=causal, config=config)
 
     sizes = most.queries, most.keys, problem.width
-    return Listed("attention", sizes, operands, run, _parts(problem, dtype), [*dict.fromkeys([model, *fitting])])
+    return Listed("attention", sizes, operands, run, problem_parts(problem, dtype), [*dict.fromkeys([model, *fitting])])
 
 
 def _fits(problem: AttentionProblem, dtype: Any) -> bool:

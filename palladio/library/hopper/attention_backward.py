@@ -22,9 +22,10 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, zeros
-from palladio.library.hopper.attention import AttentionProblem, attention_problem, masked_scores
-from palladio.library.hopper.kept import RowBucket, counting, keeps, staged
+from palladio.library.hopper.attention import AttentionProblem, attention_problem, masked_scores, problem_parts
+from palladio.library.hopper.kept import RowBucket, counting, keeps, kernel_rows, staged
 from palladio.library.hopper.limits import (
+    CARD,
     COMPUTE_GROUPS,
     COMPUTE_REGISTERS,
     MEMORY_GROUP,
@@ -33,6 +34,7 @@ from palladio.library.hopper.limits import (
     require_shared,
 )
 from palladio.library.hopper.ring import Ring, ring_scratch
+from palladio.library.hopper.tuned import Listed, kept
 
 Ref = Any
 Value = Any
@@ -40,6 +42,12 @@ Value = Any
 LOG2_E = math.log2(math.e)
 TOGETHER = 256
 """The greatest total width of keys and values for which one warpgroup holds the accumulators of both gradients."""
+
+STEPS, STAGES = (32, 48, 64, 80, 96, 112), (2, 3, 4)
+"""Rows of a step, and numbers of stages, that `measurement` tries."""
+
+HELD, REGISTER_BYTES = 232, 4
+"""The most registers of a thread that hold sums, scores and slopes: with more, ptxas spills (NVRTC 13.5)."""
 
 MOST_WIDTH = 256
 """The widest keys and values: the accumulator of one gradient is in the registers of a warpgroup."""
@@ -329,8 +337,8 @@ def attention_vjp(
             or values wider than 256.
     """
     problem, lead = attention_problem(q, k, v, causal, scale)
-    chosen = AttentionGradientConfig(block_step=32 if _shared(problem) else 64)
-    config = require_config(chosen if config is None else config, AttentionGradientConfig)
+    chosen = _division(problem, dtype_of(q)) if config is None else config
+    config = require_config(chosen, AttentionGradientConfig)
     m, d, e = problem.queries, problem.width, problem.out_width
     _require_residuals({"out": out, "grad": grad}, (*lead, m, e), dtype_of(q))
     _require_residuals({"lse": lse}, (*lead, m), jnp.dtype("float32"))
@@ -338,7 +346,7 @@ def attention_vjp(
         rule, got = "the gradient of keys or values does not fit into registers", f"{d} and {e}"
         raise fail(pl.PalladioValueError, rule, argument="k, v", expected=f"widths of at most {MOST_WIDTH}", got=got)
     problem = dataclasses.replace(problem, config=config)
-    require_shared(dtype_of(q).itemsize * (d + e) * (_owned(problem) + config.stages * config.block_step))
+    require_shared(_shared_bytes(problem, dtype_of(q)))
     if 0 in (problem.heads, m, e):
         dq, dk, dv = (zeros(tuple(x.shape), dtype_of(q), q, k, v) for x in (q, k, v))
         return dq, dk, dv
@@ -351,6 +359,58 @@ def attention_vjp(
     run = staged(key, lambda: kernels, interpret, given, bucket) if keeps(given) else kernels
     dq, dk, dv = run(*given)
     return dq.reshape(shapes[0]), dk.reshape(shapes[1]), dv.reshape(shapes[2])
+
+
+def _shared_bytes(problem: AttentionProblem, dtype: Any) -> int:
+    """The shared memory that the operands of a block take."""
+    config = problem.config
+    rows = _owned(problem) + config.stages * config.block_step
+    return int(dtype.itemsize * (problem.width + problem.out_width) * rows)
+
+
+def _model(problem: AttentionProblem) -> AttentionGradientConfig:
+    return AttentionGradientConfig(block_step=32 if _shared(problem) else 64)
+
+
+def _division(problem: AttentionProblem, dtype: Any) -> AttentionGradientConfig:
+    """The configuration that was the fastest on this machine's card; the default one if none was measured."""
+    found = kept("attention_vjp", problem_parts(problem, dtype))
+    return _model(problem) if found is None else AttentionGradientConfig(*found)
+
+
+def measurement(q: Any, k: Any, causal: bool) -> Listed:
+    """The measurement of `attention_vjp`, for values as wide as keys.
+
+    Args:
+        q, k: arrays; only their shapes and dtypes are used.
+    """
+    dtype = dtype_of(q)
+    problem, _ = attention_problem(q, k, k, causal, None)
+    model = _model(problem)
+    configs = [AttentionGradientConfig(64, step, stages) for step in STEPS for stages in STAGES]
+    fitting = [each for each in configs if _fits(dataclasses.replace(problem, config=each), dtype)]
+    most = problem.of_most(kernel_rows(problem.queries, (problem.width * dtype.itemsize,)))
+    queries = pl.ShapeDtypeStruct((problem.heads, most.queries, problem.width), dtype)
+    keys = pl.ShapeDtypeStruct((problem.heads // problem.group, most.keys, problem.width), dtype)
+    lse = pl.ShapeDtypeStruct(queries.shape[:2], jnp.float32)
+
+    def run(config: AttentionGradientConfig) -> Any:
+        return functools.partial(attention_vjp, causal=causal, config=config)
+
+    sizes = most.queries, most.keys, problem.width
+    operands = queries, keys, keys, queries, lse, queries
+    parts = problem_parts(problem, dtype)
+    return Listed("attention_vjp", sizes, operands, run, parts, [*dict.fromkeys([model, *fitting])])
+
+
+def _fits(problem: AttentionProblem, dtype: Any) -> bool:
+    """True if sums, scores, slopes, and both as operands fit into registers, and the buffers into shared memory."""
+    config, widths = problem.config, (problem.width, problem.out_width)
+    sums = config.block_own * (max(widths) if _shared(problem) else sum(widths))
+    scores = 2 * config.block_own * config.block_step
+    held = sums + scores + scores * dtype.itemsize // REGISTER_BYTES
+    room = CARD.shared_bytes - CARD.shared_alignment
+    return held <= HELD * CARD.warpgroup_threads and _shared_bytes(problem, dtype) <= room
 
 
 def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket | None:

@@ -23,7 +23,7 @@ from palladio.hopper.launch.kernel import LoadedKernel
 from palladio.hopper.twin.run import SCHEDULES
 from palladio.library import hopper, tune
 from palladio.library.checks import forget_calls
-from palladio.library.hopper import tuned
+from palladio.library.hopper import attention_backward, tuned
 from palladio.library.hopper.model import Product, candidates, choose
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import Torch, numpy_of
@@ -41,6 +41,8 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned, "LIKELY", 1.0)
     monkeypatch.setattr(tuned, "BANDS", (2,))
     monkeypatch.setattr(tuned, "FEWER_STAGES", 1)
+    monkeypatch.setattr(attention_backward, "STEPS", (64, 112))
+    monkeypatch.setattr(attention_backward, "STAGES", (2, 4))
     monkeypatch.setattr(events, "FLUSHED", 1 << 10)
     monkeypatch.setattr(plgpu, "card_name", lambda: "Imitated H100")
 
@@ -307,6 +309,25 @@ def test_attention_is_tuned(card: FakeDriver, cuda: Torch, last_is_fastest: None
     assert not card.failures
 
 
+def test_the_gradient_of_attention_is_tuned(card: FakeDriver, cuda: Torch, last_is_fastest: None) -> None:
+    q, k = normal(2, 100, 64), normal(1, 100, 64)
+    out, lse = (np.asarray(each) for each in hopper.attention(q, k, k, causal=True, save_residuals=True))
+    given = [cuda.tensor(each) for each in (q, k, k, out, lse, normal(2, 100, 64, seed=3))]
+    before = [numpy_of(each) for each in hopper.attention_vjp(*given, causal=True)]
+    (found,) = tune(hopper.attention_vjp, given[0], given[1], causal=True)
+    assert found.model == hopper.AttentionGradientConfig() != found.tiling and found.sizes == (128, 128, 64)
+    assert len(found.seconds) == 4
+    card.kernels.clear()
+    after = [numpy_of(each) for each in hopper.attention_vjp(*given, causal=True)]
+    kernels = [each.lowered for each in card.kernels if "delta" not in each.lowered.name]
+    tile = f"steps_0: {found.tiling.stages}x{found.tiling.block_step}x64 "
+    assert {each.name for each in kernels} == {"queries_kernel", "keys_kernel"}
+    assert all(tile in each.text for each in kernels)
+    for one, other in zip(after, before, strict=True):
+        np.testing.assert_allclose(one.astype(F32), other.astype(F32), atol=0.02)
+    assert not card.failures
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("activation", ["swiglu", "gpt_oss", "relu"])
 def test_the_first_product_of_an_expert_layer_is_tuned(
@@ -363,6 +384,7 @@ def test_assignments_are_as_many_of_each_token(cuda: Torch) -> None:
         ),
         (["gmm", "100", "128", "128", "--groups", "2", "--result", "float32", "--dtype", "bfloat16"], "split"),
         (["attention", "100", "100", "64", "--heads", "2,1", "--causal", "--dtype", "bfloat16"], "queries, 128 keys"),
+        (["attention_vjp", "100", "100", "64", "--heads", "2,1", "--dtype", "bfloat16"], "64 rows of a step, 2 stages"),
         (["moe_mlp", "40", "128", "64", "--groups", "4", "--each", "2", "--dtype", "bfloat16"], "split m"),
     ],
     ids=lambda each: each[0] if isinstance(each, list) else "",
@@ -379,6 +401,7 @@ def test_the_command_for_each_function(
     ("arguments", "said"),
     [
         (["attention", "64", "64", "64"], "attention has tilings with --executor hopper only"),
+        (["attention_vjp", "64", "64", "64"], "attention_vjp has tilings with --executor hopper only"),
         (["matmul", "64", "64", "64", "--result", "float32"], "--result and --factors are for --executor hopper"),
         (
             ["tgmm", "64", "64", "64", "--factors", "rows", "--executor", "hopper"],
