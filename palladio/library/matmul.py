@@ -78,11 +78,9 @@ def matmul(
             tiling that is not three positive integers.
     """
     usual = preferred_element_type is None and tiling is None and interpret is None and out is None
-    done = None
-    if type(x) is not np.ndarray:
-        done = kept_call(("matmul", preferred_element_type, None, False, True), interpret, (x, y), out)
-    if done is None and usual:
-        done = again(_KEPT, (x, y))
+    known = "matmul", preferred_element_type, None, False, True
+    done = None if type(x) is np.ndarray else kept_call(known, interpret, (x, y), out)
+    done = again(_KEPT, (x, y)) if done is None and usual else done
     if done is not None:
         return done
     arrays = arrays_of(x, y) if preferred_element_type is None and _KEPT.usable else None
