@@ -20,6 +20,7 @@ from palladio.cpu.engine import GridCall
 from palladio.cpu.first_rows import first_rows
 from palladio.cpu.launches.engine import compile_launch
 from palladio.cpu.lower import lower_grid
+from palladio.cpu.rule_table import OF_RARE_DTYPES
 from palladio.cpu.runtime.status import Deadlocked
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.ir.evaluate import Evaluator, Runner
@@ -129,10 +130,19 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
 
 
 def _require_compiled_dtypes(call: Eqn) -> None:
-    """Refuse a kernel call that computes with, or only moves, dtypes that are not compiled for the CPU."""
+    """Refuse a kernel call with an operation that is not compiled for the rarer dtypes of its operands or results."""
     for eqn in (call, *(inner for program in subprograms(call) for inner in walk(program))):
-        for type in (*eqn.input_types, *(var.type for var in eqn.outputs)):
-            if dtypes.is_narrow(type.dtype):
-                refusal = Refused(f"no {type.dtype} is compiled for the CPU")
-                refusal.location = eqn.location
-                raise refusal
+        found = [each.dtype for each in (*eqn.input_types, *(var.type for var in eqn.outputs))]
+        rare = [dtype for dtype in found if dtypes.is_narrow(dtype)]
+        reason = ""
+        if _NEVER_COMPILED in rare:
+            reason = f"no {_NEVER_COMPILED} is compiled for the CPU"
+        elif rare and eqn.op.name not in OF_RARE_DTYPES:
+            reason = f"{eqn.op.name} of {rare[0]} is not compiled for the CPU"
+        if reason:
+            refusal = Refused(reason)
+            refusal.location = eqn.location
+            raise refusal
+
+
+_NEVER_COMPILED = dtypes.SHORT_NAMES["f8e8m0fnu"]

@@ -66,3 +66,14 @@ LAUNCHED: dict[str, Rule] = {
 """The rules for the threads of a launch, which see each other's memory and wait."""
 
 REFUSED_IN_LAUNCHES: dict[str, str] = {}
+
+_OF_RARE_DTYPES = (
+    "grid_call launch loop cond scope initialize keep tee layout_cast multiple_of load load_masked store store_masked "
+    "swap broadcast reshape transpose reverse concatenate pad select extract insert convert "
+    "add sub mul neg abs sign max min clamp bitwise_and bitwise_or bitwise_xor bitwise_not eq ne lt le gt ge "
+    "reduce_max reduce_min copy_gmem_to_smem copy_smem_to_gmem dma_start dma_wait"
+)
+
+OF_RARE_DTYPES = frozenset(_OF_RARE_DTYPES.split())
+"""The operations that are compiled for integers of two and four bits, float4 and the rarer float8 kinds: programs keep,
+move and convert such numbers, and compute in wider dtypes."""

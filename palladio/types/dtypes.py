@@ -55,7 +55,7 @@ ALL: tuple[DType, ...] = tuple(SHORT_NAMES.values())[:15]
 """The dtypes that every executor computes with."""
 
 NARROW: tuple[DType, ...] = tuple(SHORT_NAMES.values())[15:]
-"""Dtypes to keep numbers in, one byte each. The evaluator and the simulator take them; nothing is compiled for them."""
+"""Dtypes to keep numbers in, one byte each. Compilers take few operations on them, or none."""
 
 BOOL = SHORT_NAMES["bool"]
 INT8 = SHORT_NAMES["i8"]
@@ -154,7 +154,7 @@ def cast(array: Any, dtype: DType) -> Any:
 
 
 def is_narrow(dtype: DType) -> bool:
-    """True if the dtype is for storage only and not compiled: int4, float8_e4m3b11fnuz, …"""
+    """True if the dtype is to keep numbers in: int4, float8_e4m3b11fnuz, …"""
     return dtype in _NARROW
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import jax
@@ -22,6 +21,7 @@ VALUES = np.float32([0, 1, -1, 2.5, -3, 7.2, -9, 100, 300, -300, np.nan])
 INTEGERS = [dtype for dtype in dtypes.NARROW if dtypes.is_integer(dtype)]
 FLOATS = [dtype for dtype in dtypes.NARROW if dtypes.is_float(dtype)]
 NARROW = pytest.mark.parametrize("dtype", dtypes.NARROW, ids=str)
+COMPILED = [dtype for dtype in dtypes.NARROW if dtype.name != "float8_e8m0fnu"]
 # JAX computes with neither: it has no kernels for them on the CPU.
 COMPUTED = [dtype for dtype in dtypes.NARROW if dtype.name not in ("float8_e8m0fnu", "float4_e2m1fn")]
 
@@ -69,7 +69,8 @@ def test_a_dtype_meets_only_itself_and_weak_scalars(dtype: Any) -> None:
     ("dtype", "interpret"),
     [
         *((dtype, "reference") for dtype in dtypes.NARROW),
-        *((dtypes.SHORT_NAMES[name], other) for name in ("i4", "f8e4m3b11fnuz") for other in (None, "simulator")),
+        *((dtype, "cpu") for dtype in COMPILED),
+        *((dtypes.SHORT_NAMES[name], "simulator") for name in ("i4", "f8e4m3b11fnuz")),
     ],
     ids=str,
 )
@@ -81,9 +82,7 @@ def test_kernels_load_move_and_store_them(dtype: Any, interpret: Any) -> None:
 
     x = np.float32([[1, 0.5, 2], [1, 2, 1], [4, 1, 0.25], [2, 2, 1]])
     types = (pl.ShapeDtypeStruct((4, 3), dtype), pl.ShapeDtypeStruct((2, 3), np.float32))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pl.NotCompiledWarning)
-        narrow, wide = pl.pallas_call(kernel, types, interpret=interpret)(x)
+    narrow, wide = pl.pallas_call(kernel, types, interpret=interpret)(x)
     expected = lax.convert_element_type(x[[1, 1, 2, 3]], dtype)
     assert narrow.dtype == dtype
     assert np.array_equal(narrow.view(np.uint8), expected.view(np.uint8))
@@ -126,12 +125,98 @@ def test_products_of_a_float8_kind() -> None:
     assert np.linalg.norm(found - exact) < 1e-6 * np.linalg.norm(exact)
 
 
-def test_they_are_not_compiled() -> None:
-    def kernel(x_ref: Any, o_ref: Any) -> None:
-        o_ref[...] = x_ref[...].astype(jnp.int4).astype(np.int32)
+BITS = np.arange(256, dtype=np.uint8)
 
-    with pytest.warns(pl.NotCompiledWarning, match="runs on the evaluator: no int4 is compiled for the CPU"):
-        pl.pallas_call(kernel, pl.ShapeDtypeStruct((2,), np.int32))(np.int32([1, 9]))
+
+def every(dtype: Any) -> Any:
+    """Every number of a dtype, integers of few bits and float4 several times."""
+    return (BITS & np.uint8((1 << dtypes.bits_of(dtype)) - 1)).view(dtype)
+
+
+def agree(kernel: Any, types: Any, *arrays: Any) -> None:
+    """The kernel gives the same numbers compiled and on the evaluator."""
+    expected, got = (pl.pallas_call(kernel, types, interpret=each)(*arrays) for each in ("reference", "cpu"))
+    for number, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+        same = np.array_equal(ours.astype(np.float32), theirs.astype(np.float32), equal_nan=True)
+        assert same, (number, ours, theirs)
+
+
+def results(*kinds: Any, shape: tuple[int, ...] = (256,)) -> list[Any]:
+    return [pl.ShapeDtypeStruct(shape, kind) for kind in kinds]
+
+
+@pytest.mark.parametrize("dtype", COMPILED, ids=str)
+def test_compiled_conversions_are_those_of_the_evaluator(dtype: Any) -> None:
+    kinds = [np.float32, np.float16, "bfloat16", np.float64, np.int8, np.int32, np.uint16, np.bool_, *COMPILED]
+
+    def out(x_ref: Any, *refs: Any) -> None:
+        for ref in refs:
+            ref[...] = x_ref[...].astype(ref.dtype)
+
+    agree(out, results(*kinds), every(dtype))
+    sizes = np.float32(
+        [0, 0.3, 0.49, 0.5, 1, 2.5, 6.1, 7.9, 15.7, 30.9, 239, 248, 5e4, 6.2e4, 1e30, np.inf, np.nan, 1e-6]
+    )
+    floats = np.concatenate([sizes, -sizes])
+    for values in (floats, *(floats.astype(each) for each in (np.float64, "bfloat16")), np.arange(-40, 40, 3)):
+        agree(out, results(dtype, shape=values.shape), values)
+
+
+@pytest.mark.parametrize("dtype", COMPILED, ids=str)
+def test_compiled_arithmetic_wraps_around_and_rounds_once(dtype: Any) -> None:
+    def kernel(x_ref: Any, y_ref: Any, *refs: Any) -> None:
+        x, y = x_ref[...], y_ref[...]
+        found = [x + y, x - y, x * y, -x, jnp.abs(x), jnp.sign(x), jnp.maximum(x, y), jnp.where(x > y, x, y)]
+        if dtypes.is_integer(dtype):
+            found += [x & y, x | y, x ^ y, ~x]
+        for ref, value in zip(refs, found, strict=True):
+            ref[...] = value
+
+    x = every(dtype)
+    y = np.random.default_rng(0).permutation(x.view(np.uint8)).view(dtype)
+    agree(kernel, results(*[dtype] * (12 if dtypes.is_integer(dtype) else 8)), x, y)
+
+
+@pytest.mark.parametrize("name", ["i4", "u2", "f4e2m1fn", "f8e4m3b11fnuz"])
+def test_compiled_blocks_loops_and_copies(name: str) -> None:
+    dtype = dtypes.SHORT_NAMES[name]
+
+    def kernel(x_ref: Any, o_ref: Any, held: Any, semaphore: Any) -> None:
+        pltpu.async_copy(x_ref.at[0], held, semaphore).wait()
+        largest = lax.fori_loop(0, 3, lambda _, value: jnp.maximum(value, held[1]), held[0])
+        o_ref[0] = jnp.flip(held[...]) + largest
+        o_ref[1] = jnp.broadcast_to(jnp.max(held[...]), (4,))
+
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((5, 4), dtype),
+        grid=(3,),
+        in_specs=[pl.BlockSpec((2, 4), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((2, 4), lambda i: (i, 0)),
+        scratch_shapes=[pltpu.VMEM((4,), dtype), pltpu.SemaphoreType.DMA],
+    )
+    x = every(dtype)[:20].reshape(5, 4)
+    with pl.executor("reference"):
+        expected = call(x)
+    assert np.array_equal(call(x).astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "reason"),
+    [
+        ("i4", lambda x: x << x, "shift_left of int4 is"),
+        ("f8e3m4", jnp.exp, "exp of float8_e3m4 is"),
+        ("f8e8m0fnu", lambda x: x, "no float8_e8m0fnu is compiled for"),
+    ],
+    ids=["shift", "exp", "a dtype"],
+)
+def test_other_operations_are_not_compiled(name: str, operation: Any, reason: str) -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = operation(x_ref[...])
+
+    x = np.float32([1, 1]).astype(dtypes.SHORT_NAMES[name])
+    with pytest.warns(pl.NotCompiledWarning, match=f"runs on the evaluator: {reason}"):
+        pl.pallas_call(kernel, pl.ShapeDtypeStruct((2,), x.dtype), interpret="cpu")(x)
 
 
 def test_programs_with_them_print_and_parse() -> None:

@@ -1,7 +1,8 @@
 """The form of each dtype in memory, and in registers while computing.
 
-bfloat16, float16 and the float8 kinds are `float` in registers, rounded after every operation to a value of their
-dtype; bool is one bit in registers and one byte in memory.
+bfloat16, float16, float4 and the float8 kinds are `float` in registers, rounded after every operation to a value of
+their dtype; bool is one bit in registers and one byte in memory. Integers of two and four bits are a byte in registers,
+wrapped around after every operation, and the low bits of a byte in memory.
 """
 
 from __future__ import annotations
@@ -31,12 +32,21 @@ class _Narrow:
         least: the least normal number; subnormal numbers have the same spacing as those just above it.
         largest: the largest number.
         beyond: the result of rounding larger ones.
+        nan: the bits of NaN; None if it becomes -0.
+        minus_zero: whether -0 is a number; the bits of its sign are NaN otherwise.
     """
 
     mantissa: int
     least: float
     largest: float
     beyond: float
+    nan: int | None = 0x7F
+    minus_zero: bool = True
+
+    @property
+    def scale(self) -> float:
+        """The factor from a float32 with the same bits of exponent and mantissa to the number."""
+        return 2.0**126 * self.least
 
 
 _FLOAT16 = _Narrow(10, 2.0**-14, 65504.0, math.inf)
@@ -44,6 +54,15 @@ _FLOAT8 = {
     dtypes.FLOAT8_E4M3FN: _Narrow(3, 2.0**-6, 448.0, math.nan),
     dtypes.FLOAT8_E5M2: _Narrow(2, 2.0**-14, 57344.0, math.inf),
 }
+_RARE = {
+    dtypes.SHORT_NAMES["f4e2m1fn"]: _Narrow(1, 1.0, 6.0, 6.0, None),
+    dtypes.SHORT_NAMES["f8e3m4"]: _Narrow(4, 2.0**-2, 15.5, math.inf, 0x78),
+    dtypes.SHORT_NAMES["f8e4m3"]: _Narrow(3, 2.0**-6, 240.0, math.inf, 0x7C),
+    dtypes.SHORT_NAMES["f8e4m3b11fnuz"]: _Narrow(3, 2.0**-10, 30.0, math.nan, 0x80, minus_zero=False),
+    dtypes.SHORT_NAMES["f8e4m3fnuz"]: _Narrow(3, 2.0**-7, 240.0, math.nan, 0x80, minus_zero=False),
+    dtypes.SHORT_NAMES["f8e5m2fnuz"]: _Narrow(2, 2.0**-15, 57344.0, math.nan, 0x80, minus_zero=False),
+}
+"""Formats whose conversions follow from their numbers."""
 
 
 def register(dtype: DType) -> LlvmType:
@@ -86,7 +105,54 @@ def from_memory(e: Emitter, value: V, dtype: DType) -> V:
     if dtype == dtypes.FLOAT8_E5M2:  # the first half of a float16
         wide = e.convert("zext", value, I16)
         return _from_half(e, e.binary("shl", wide, e.constant(8, wide.type)))
-    return _from_e4m3(e, value) if dtype == dtypes.FLOAT8_E4M3FN else value
+    if dtype == dtypes.FLOAT8_E4M3FN:
+        return _from_e4m3(e, value)
+    return _from_rare(e, value, dtype) if dtype in _RARE else _wrapped(e, value, dtype)
+
+
+def _wrapped(e: Emitter, value: V, dtype: DType) -> V:
+    """The low bits of an integer of fewer than eight, extended to a byte; other dtypes unchanged."""
+    unused = 8 * dtype.itemsize - dtypes.bits_of(dtype)
+    if not unused:
+        return value
+    high = e.binary("shl", value, e.constant(unused, value.type))
+    return e.binary("ashr" if dtypes.is_signed(dtype) else "lshr", high, e.constant(unused, value.type))
+
+
+def _from_rare(e: Emitter, value: V, dtype: DType) -> V:
+    """The number that some bits are."""
+    kind, sign = _RARE[dtype], 1 << dtypes.bits_of(dtype) - 1
+    bits = e.convert("zext", value, I32)
+    size = e.binary("and", bits, e.constant(sign - 1, bits.type))
+    moved = e.convert("bitcast", e.binary("shl", size, e.constant(23 - kind.mantissa, bits.type)), FLOAT)
+    found = e.binary("fmul", moved, e.constant(kind.scale, moved.type))
+    if math.isinf(kind.beyond):  # the largest exponent
+        first = (kind.nan or 0) & -(1 << kind.mantissa)
+        infinite = e.compare("icmp uge", size, e.constant(first, bits.type))
+        is_nan = e.compare("icmp ugt", size, e.constant(first, bits.type))
+        found = e.select(infinite, e.constant(math.inf, found.type), found)
+        found = e.select(is_nan, e.constant(math.nan, found.type), found)
+    signed = e.convert("bitcast", e.binary("shl", bits, e.constant(32 - dtypes.bits_of(dtype), bits.type)), FLOAT)
+    found = e.intrinsic("copysign", found.type, found, signed)
+    if kind.minus_zero:
+        return found
+    return e.select(e.compare("icmp eq", bits, e.constant(sign, bits.type)), e.constant(math.nan, found.type), found)
+
+
+def _to_rare(e: Emitter, value: V, dtype: DType) -> V:
+    """The bits of a float32 that is a number of the dtype."""
+    kind, width = _RARE[dtype], dtypes.bits_of(dtype)
+    size = e.intrinsic("fabs", value.type, value)
+    bits = e.convert("bitcast", e.binary("fmul", size, e.constant(1 / kind.scale, value.type)), I32)
+    bits = e.binary("lshr", bits, e.constant(23 - kind.mantissa, bits.type))
+    if math.isinf(kind.beyond):
+        infinite = e.compare("fcmp oeq", size, e.constant(math.inf, size.type))
+        bits = e.select(infinite, e.constant((kind.nan or 0) & -(1 << kind.mantissa), bits.type), bits)
+    sign = e.binary("lshr", e.convert("bitcast", value, I32), e.constant(32 - width, bits.type))
+    bits = e.binary("or", bits, e.binary("and", sign, e.constant(1 << width - 1, bits.type)))
+    if kind.nan is not None:
+        bits = e.select(e.compare("fcmp uno", value, value), e.constant(kind.nan, bits.type), bits)
+    return e.convert("trunc", bits, I8)
 
 
 def _from_half(e: Emitter, value: V) -> V:
@@ -149,18 +215,33 @@ def to_memory(e: Emitter, value: V, dtype: DType) -> V:
         return e.convert("trunc", e.binary("lshr", bits, e.constant(8, bits.type)), I8)
     if dtype == dtypes.FLOAT8_E4M3FN:
         return _to_e4m3(e, value)
+    if dtype in _RARE:
+        return _to_rare(e, value, dtype)
+    if dtypes.is_integer(dtype) and dtypes.bits_of(dtype) < 8:
+        return e.binary("and", value, e.constant((1 << dtypes.bits_of(dtype)) - 1, value.type))
     return e.convert("zext", value, I8) if dtype == dtypes.BOOL else value
 
 
 def rounded(e: Emitter, value: V, dtype: DType) -> V:
-    """A `float` result rounded to the nearest value of the dtype, ties to even; other dtypes unchanged."""
+    """A `float` result rounded to the nearest value of the dtype, ties to even; an integer of few bits wrapped around;
+    other dtypes unchanged.
+    """
     if dtype == dtypes.FLOAT16:
         if not host.current().converts_halves:
             return _rounded_narrow(e, value, _FLOAT16)
         return e.convert("fpext", e.convert("fptrunc", value, HALF), FLOAT)
     if dtype in _FLOAT8:
         return _rounded_narrow(e, value, _FLOAT8[dtype])
-    return _shortened(e, value, 16) if dtype == dtypes.BFLOAT16 else value
+    if dtype in _RARE:
+        return _rounded_rare(e, value, _RARE[dtype])
+    return _shortened(e, value, 16) if dtype == dtypes.BFLOAT16 else _wrapped(e, value, dtype)
+
+
+def _rounded_rare(e: Emitter, value: V, kind: _Narrow) -> V:
+    found = _rounded_narrow(e, value, kind)
+    if kind.nan is None:
+        found = e.select(e.compare("fcmp uno", value, value), e.constant(-0.0, found.type), found)
+    return found if kind.minus_zero else e.binary("fadd", found, e.constant(0.0, found.type))
 
 
 def _shortened(e: Emitter, value: V, dropped: int) -> V:

@@ -33,9 +33,9 @@ def converted(e: Emitter, x: V, source: DType, target: DType) -> V:
         return registers.rounded(e, found, target)
     old = 1 if source == dtypes.BOOL else source.itemsize * 8
     new = target.itemsize * 8
-    if old == new:
-        return x
-    return e.convert("trunc" if new < old else "sext" if signed else "zext", x, registers.register(target))
+    if old != new:
+        x = e.convert("trunc" if new < old else "sext" if signed else "zext", x, registers.register(target))
+    return registers.rounded(e, x, target)
 
 
 def _from_float(e: Emitter, x: V, target: DType) -> V:
@@ -44,8 +44,18 @@ def _from_float(e: Emitter, x: V, target: DType) -> V:
         wide = e.convert("fpext" if register == DOUBLE else "fptrunc", x, register)
         return registers.rounded(e, wide, target)
     result = vector(registers.register(target), x.type.width)
-    name = "fptosi.sat" if dtypes.is_signed(target) else "fptoui.sat"
-    return e.intrinsic(name, result, x, suffix=f"{result.mangled}.{x.type.mangled}")
+    signed = dtypes.is_signed(target)
+    found = e.intrinsic(
+        "fptosi.sat" if signed else "fptoui.sat", result, x, suffix=f"{result.mangled}.{x.type.mangled}"
+    )
+    if dtypes.bits_of(target) == 8 * target.itemsize:
+        return found
+    least, largest = (registers.constant(e, each(target), target, result.width) for each in _LIMITS)
+    found = e.intrinsic("smax" if signed else "umax", result, found, least)
+    return e.intrinsic("smin" if signed else "umin", result, found, largest)
+
+
+_LIMITS = dtypes.least, dtypes.greatest
 
 
 def _convert(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]:
