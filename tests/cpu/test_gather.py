@@ -13,6 +13,7 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+import palladio.tpu as pltpu
 from palladio.call.staged import CALLS
 from palladio.cpu import lower
 
@@ -148,3 +149,36 @@ def test_one_value_for_all_elements_is_not_written_to_memory(texts: list[str]) -
     np.testing.assert_array_equal(call(numbers), np.bincount(numbers % 8, minlength=8))
     found = re.search(r"@arena_size = internal constant i64 (\d+)", texts[-1])
     assert found and 4096 * 4 <= int(found[1]) < 2 * 4096 * 4  # the indices only
+
+
+def scattered(numbers: Any, values: Any, out: Any) -> None:
+    out[...] = jnp.zeros_like(out)
+    out[numbers[...]] = values[...]
+
+
+def scattered_where(numbers: Any, values: Any, out: Any) -> None:
+    out[...] = jnp.zeros_like(out)
+    pltpu.store(out.at[numbers[...] % 8], values[...], mask=values[...] > 40)
+
+
+def maximal(numbers: Any, values: Any, out: Any) -> None:
+    out[...] = jnp.zeros_like(out)
+    old = plgpu.atomic_max(out, (numbers[...],), values[...])
+    out[0] += jnp.sum(jnp.where((numbers[...] >= -8) & (numbers[...] < 8), old, 0))
+
+
+@pytest.mark.parametrize("kernel", [scattered, scattered_where, maximal], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("shape", [(63,), (64,), (67,), (2, 65)], ids=str)
+def test_several_elements_in_a_turn_are_changed_in_order(kernel: Callable[..., None], shape: tuple[int, ...]) -> None:
+    """Long axes with and without a remainder, elements chosen often, and numbers outside."""
+    generator = np.random.default_rng(0)
+    numbers, values = (generator.integers(low, 99, shape).astype(np.int32) for low in (-12, 1))
+    numbers //= 9
+    np.testing.assert_array_equal(*on_both(kernel, (8,), np.int32, numbers, values))
+
+
+def test_a_turn_of_a_long_loop_changes_several_elements(texts: list[str]) -> None:
+    for count in (48, 64):
+        on_both(scattered, (8,), np.int32, np.zeros(count, np.int32), np.zeros(count, np.int32))
+    short, long = (len(re.findall(r"store i32", text)) for text in texts)
+    assert long == short + 3

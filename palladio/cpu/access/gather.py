@@ -15,7 +15,7 @@ from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.access.views import index_of, renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
-from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, for_each, write
+from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, cut, fill, for_each, write
 from palladio.cpu.emit.llvm_types import I1, LlvmType
 from palladio.cpu.emit.scope import RefBinding, Rule, Scope
 from palladio.ir.core import Var
@@ -26,6 +26,10 @@ from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 from palladio.types.views import Coordinate, View, whole
+
+LONG, TOGETHER = 64, 4
+"""The extent of the last axis from which several elements are changed in each turn of a loop, and their number: to
+count and branch takes as many instructions as to change one element."""
 
 # Conditions under which an element is inside, each with the value that is read if it fails.
 Conditions = list[tuple[V, object, DType]]
@@ -159,10 +163,11 @@ class Selection:
             with e.when(e.truth([*(condition for condition, _, _ in conditions), *chosen])):
                 step(Cell(self, index, self.root.address(e, place), width))
 
-        if mask is None and not lone:
+        if mask is None and not lone and self.in_vectors:
             self.each(element)
-        else:
-            one_by_one(e, self.type.shape, element)
+            return
+        brief = self.recast or lone or not self.type.shape or self.type.shape[-1] < LONG
+        one_by_one(e, self.type.shape, element, 1 if brief else TOGETHER)
 
 
 @dataclass(frozen=True)
@@ -190,14 +195,21 @@ class Cell:
 
 
 def one_by_one(
-    e: Emitter, shape: Sequence[int], body: Callable[[tuple[Int, ...]], None], index: tuple[Int, ...] = ()
+    e: Emitter,
+    shape: Sequence[int],
+    body: Callable[[tuple[Int, ...]], None],
+    together: int = 1,
+    index: tuple[Int, ...] = (),
 ) -> None:
-    """Run `body(index)` for each element."""
+    """Run `body(index)` for each element, with some neighbours along the last axis in each turn of its loop."""
     if len(index) == len(shape):
         body(index)
         return
-    with e.loop(0, shape[len(index)]) as position:
-        one_by_one(e, shape, body, (*index, position))
+    most = together if len(index) == len(shape) - 1 else 1
+    for first, stop, count in cut(shape[len(index)], most):
+        with e.loop(first, stop, count) as position:
+            for n in range(count):
+                one_by_one(e, shape, body, together, (*index, e.add(position, n)))
 
 
 def combined(scope: Scope, kind: str, dtype: DType, old: V, new: V) -> V:
