@@ -227,7 +227,7 @@ absence:
   %missing = icmp eq i32 %contained, 0
   br i1 %missing, label %next_absence, label %clear
 next_choice:
-  %m = phi i64 [0, %next_absence], [%m_after, %asked]
+  %m = phi i64 [0, %next_absence], [%m_after, %compared]
   %more_choices = icmp slt i64 %m, %choices
   br i1 %more_choices, label %choice, label %yes
 choice:
@@ -243,13 +243,11 @@ choice:
 valued:
   %value = load ptr, ptr %value_place
   %has_value = icmp ne ptr %value, null
-  br i1 %has_value, label %asked_value, label %no
-asked_value:
+  br i1 %has_value, label %compared, label %no
+compared:
   call void inttoptr (i64 {Py_DecRef} to ptr)(ptr %value)
   %same = icmp eq ptr %value, %wanted
-  br i1 %same, label %asked, label %no
-asked:
-  br label %next_choice
+  br i1 %same, label %next_choice, label %no
 clear:
   call void inttoptr (i64 {PyErr_Clear} to ptr)()
   br label %no
