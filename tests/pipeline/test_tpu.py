@@ -170,3 +170,22 @@ def test_scratches_come_after_the_blocks() -> None:
         scratch_shapes=[pltpu.VMEM((4,), np.float32)],
     )
     np.testing.assert_array_equal(run(x), np.cumsum(x.reshape(3, 4), axis=0).reshape(-1))
+
+
+@pytest.mark.parametrize("interpret", ["reference", "simulator", "cpu"])
+def test_a_block_in_main_memory_is_the_part_of_its_array(interpret: str) -> None:
+    def step(x_ref: Any, o_ref: Any) -> None:
+        assert x_ref.shape == (2, 4)
+        pltpu.sync_copy(x_ref, o_ref)
+
+    def kernel(x_hbm: Any, o_hbm: Any) -> None:
+        pltpu.emit_pipeline(
+            step,
+            grid=(4,),
+            in_specs=[pl.BlockSpec((2, 4), lambda i: (3 - i, 0), memory_space=pltpu.HBM)],
+            out_specs=[pl.BlockSpec((2, 4), lambda i: (i, 0))],
+        )(x_hbm, o_hbm)
+
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct.like(x), in_specs=[ANY], out_specs=ANY, interpret=interpret)
+    assert np.array_equal(call(x), x.reshape(4, 2, 4)[::-1].reshape(8, 4))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
+import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.driver.simulation import SimulatorWarning
 
@@ -229,3 +230,41 @@ def test_a_block_of_an_output_is_visited_in_one_go(axis: int) -> None:
         copied, OUT, grid=(2, 2), **specs, input_output_aliases={0: 0}, interpret=pltpu.InterpretParams()
     )
     assert np.array_equal(aliased(X), X)
+
+
+TWO_CORES = pltpu.InterpretParams(detect_races=True, num_cores_or_threads=2)
+CORES = pltpu.create_tensorcore_mesh("core", num_cores=2)
+
+
+def racy_kernel(x: Any) -> Any:
+    return pl.kernel(pltpu.sync_copy, pl.ShapeDtypeStruct.like(x), mesh=CORES, interpret=TWO_CORES)(x)
+
+
+def racy_core_map(x: Any) -> Any:
+    def on_cores(refs: Any) -> None:
+        pl.core_map(CORES, interpret=TWO_CORES)(lambda: pltpu.sync_copy(*refs))
+
+    return pl.run_state(on_cores)((x, jnp.zeros_like(x)))[1]
+
+
+def racy_grid(x: Any) -> Any:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+
+    return pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype),
+        grid=(2,),
+        in_specs=[pl.BlockSpec((1, x.shape[1]), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((1, x.shape[1]), lambda i: (0, 0)),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=TWO_CORES,
+    )(x)
+
+
+@pytest.mark.parametrize("function", [racy_kernel, racy_core_map, racy_grid], ids=lambda each: each.__name__)
+def test_races_of_calls_in_a_staged_function_are_found(function: Any) -> None:
+    x = np.ones((2, 4), np.float32)
+    for call in (function, pl.jit(function)):
+        with pytest.raises(pl.PalladioError, match="global-race"):
+            call(x)
