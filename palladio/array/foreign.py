@@ -52,6 +52,8 @@ def to_numpy(value: Any, argument: str) -> np.ndarray[Any, Any] | np.generic:
     elif kind is not None:
         array = _from_scalar(value, kind[0], argument)
     elif hasattr(value, "__array__"):
+        if library_of(value) == "jax":
+            _refuse_tracer(value, argument)
         array = np.asarray(value)
         if not getattr(value, "is_fully_replicated", True):
             note_copy(array, "an array of several devices is gathered", "palladio.interop.jax takes it as it is")
@@ -137,6 +139,17 @@ def _refuse_mask(array: np.ndarray[Any, Any], argument: str) -> None:
         )
 
 
+def _refuse_tracer(value: Any, argument: str) -> None:
+    """Refuse a value that JAX traces."""
+    if isinstance(value, sys.modules["jax"].core.Tracer):
+        raise PalladioTypeError(
+            "JAX knows no values of the array while it traces a function",
+            argument=argument,
+            got=f"a {type(value).__name__}, {value.aval}",
+            hint="palladio.interop.jax has the library for jit, grad and vmap",
+        )
+
+
 def _from_scalar(value: Any, dtype: dtypes.DType, argument: str) -> np.ndarray[Any, Any]:
     if dtype == dtypes.INT32 and not -(2**31) <= value < 2**31:
         raise PalladioValueError(
@@ -155,11 +168,11 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
             return tensor.numpy()
         except (RuntimeError, TypeError):
             pass  # the checks below say why
-    if not tensor.is_cpu:
+    torch = sys.modules["torch"]
+    if not (tensor.is_cpu or tensor.device.type == "meta"):
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
         )
-    torch = sys.modules["torch"]
     if tensor.layout is not torch.strided:
         raise PalladioTypeError(
             "the tensor is not dense", argument=argument, got=str(tensor.layout), hint="tensor.to_dense()"
@@ -170,6 +183,13 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
             argument=argument,
             got="a tensor with requires_grad=True",
             hint="palladio.interop.torch has the library with gradients; without them, pass tensor.detach()",
+        )
+    if tensor.device.type == "meta" or _is_wrapped(tensor):
+        raise PalladioTypeError(
+            "the tensor has no memory of its own",
+            argument=argument,
+            got=_wrapper(tensor),
+            hint="palladio.interop.torch has the library for torch.func, torch.compile and the subclasses of tensors",
         )
     try:
         dtype = _of_torch(tensor.dtype)
@@ -186,6 +206,26 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         return tensor.numpy()
     word = torch.uint8 if dtype.itemsize == 1 else torch.uint16
     return tensor.view(word).numpy().view(dtype)
+
+
+def _is_wrapped(tensor: Any) -> bool:
+    """True for a tensor around another one: of a transformation, or of a subclass with a dispatch of its own."""
+    torch = sys.modules["torch"]
+    transformed = torch._C._functorch
+    if torch._C._are_functorch_transforms_active():
+        # Differentiation wraps even a tensor from outside, as soon as it is read.
+        return bool(transformed.is_functorch_wrapped_tensor(tensor.detach()))
+    if transformed.is_legacy_batchedtensor(tensor):
+        return True
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def _wrapper(tensor: Any) -> str:
+    """The kind of a tensor without memory of its own."""
+    if tensor.device.type == "meta":
+        return "a tensor of the meta device"
+    kind = type(tensor).__name__
+    return "a tensor inside a transformation of torch.func" if kind in ("Tensor", "Parameter") else f"a {kind}"
 
 
 _RESIZES = "torch.distributed.fsdp"

@@ -10,6 +10,8 @@ executing an equation), and the innermost stamp wins; an error without one finds
 
 from __future__ import annotations
 
+import signal
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -175,7 +177,8 @@ class InternalError(RuntimeError):
 def attach(location: Location | None, doing: str) -> Iterator[None]:
     """Stamp errors that leave the block with `location` unless they carry one.
 
-    Wrap foreign exceptions as internal errors, but for warnings that their user turned into errors.
+    Wrap foreign exceptions as internal errors, but for warnings that their user turned into errors and for those of a
+    signal's handler, which Python runs between any two of our lines.
     """
     try:
         yield
@@ -186,9 +189,18 @@ def attach(location: Location | None, doing: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, RecursionError, Warning):
         raise
     except Exception as error:
+        if _is_of_a_signal(error):
+            raise
         internal = InternalError(f"{type(error).__name__} while {doing}: {error}")
         internal.location = location
         raise internal from error
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """True if the handler of a signal raised the error."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(each, "__code__", getattr(type(each).__call__, "__code__", None)) for each in handlers}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 class _AtCall:

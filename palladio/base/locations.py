@@ -20,6 +20,7 @@ _USER_LIKE = (_PACKAGE + "library/", _PACKAGE + "demo/")
 _STANDARD = str(Path(linecache.__file__).resolve().parent) + "/"
 _INSTALLED = (_STANDARD + "site-packages/", _STANDARD + "dist-packages/")
 _TORCH = "/site-packages/torch/"
+_JAX = "/site-packages/jax/_src/"
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ def _is_user(code: CodeType) -> bool:
         return False  # Python's own import machinery
     if file.startswith(_STANDARD) and not file.startswith(_INSTALLED):
         return False  # the line that called Python's own library says more
-    if _TORCH in file:
-        return False  # PyTorch calls back: an operator, or the operand of one of its functions
+    if _TORCH in file or _JAX in file:
+        return False  # these call back: an operator, the operand of a function of theirs, a function under `jit`
     return not file.startswith(_PACKAGE) or file.startswith(_USER_LIKE)
 
 

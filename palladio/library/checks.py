@@ -550,10 +550,9 @@ def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
     """An array of integers, from an array or nested lists, after a check of its rank."""
     try:
         found = jnp.asarray(value)
-    except pl.PalladioTypeError:
-        raise fail(
-            pl.PalladioTypeError, "not an array", argument=argument, expected=expected, got=type(value).__name__
-        ) from None
+    except pl.PalladioTypeError as error:
+        rule, got = "not an array", type(value).__name__
+        raise fail(pl.PalladioTypeError, rule, argument=argument, expected=expected, got=got, hint=error.hint) from None
     if not jnp.issubdtype(found.dtype, jnp.integer):
         raise fail(
             pl.PalladioTypeError, "integers are needed", argument=argument, expected=expected, got=str(found.dtype)
@@ -576,7 +575,10 @@ def _known_sizes(group_sizes: Any, m: int) -> Array | None:
         if {*map(type, values)} != {int}:
             return None
     elif getattr(group_sizes, "ndim", None) == 1 and not pl.is_traced(group_sizes) and _is_index(group_sizes.dtype):
-        values = group_sizes.tolist()
+        try:
+            values = group_sizes.tolist()
+        except (RuntimeError, TypeError):  # inside a transformation of PyTorch or JAX: the complete check says so
+            return None
     else:
         return None
     if not values or min(values) < 0 or sum(values) > m:
@@ -625,7 +627,10 @@ def require_ids(expert_ids: Any) -> Array:
     """The experts of tokens, `[tokens, k]`, as a NumPy array."""
     is_tensor = type(expert_ids) is getattr(sys.modules.get("torch"), "Tensor", None) and expert_ids.is_cpu
     if is_tensor and expert_ids.ndim == 2 and _is_index(expert_ids.dtype):
-        return expert_ids.numpy()  # integers have no gradient, and a plain tensor is not resized
+        try:
+            return expert_ids.numpy()  # integers have no gradient, and a plain tensor is not resized
+        except RuntimeError:
+            pass  # inside a transformation of PyTorch, which is reported below
     return np.asarray(_integers(expert_ids, "expert_ids", 2, "integers [t, k]"))
 
 

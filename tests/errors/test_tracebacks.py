@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -58,3 +60,46 @@ def test_an_error_of_the_kernel_itself_keeps_its_frames() -> None:
     with pytest.raises(RuntimeError) as caught:
         pl.pallas_call(wrong, OUT)(X)
     assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "wrong"
+
+
+class Alarm(Exception):
+    """An error of a user's own, as the handler of a time limit raises it."""
+
+
+class Handler:
+    """A handler that is no function."""
+
+    def __call__(self, number: int, frame: Any) -> None:
+        raise Alarm
+
+
+def raise_alarm(number: int, frame: Any) -> None:
+    raise Alarm
+
+
+class Signalled:
+    """An output stream in which a signal arrives."""
+
+    def write(self, text: str) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    def flush(self) -> None:
+        """There is nothing to write."""
+
+
+@pytest.mark.parametrize("handler", [raise_alarm, Handler(), Handler().__call__], ids=["function", "object", "method"])
+@pytest.mark.parametrize("executor", ["reference", "simulator"])
+def test_an_error_of_a_signals_handler_stays_itself(
+    executor: str, handler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def printing(x: Any, out: Any) -> None:
+        pl.debug_print("now")
+        out[...] = x[...]
+
+    previous = signal.signal(signal.SIGUSR1, handler)
+    try:
+        monkeypatch.setattr(sys, "stdout", Signalled())
+        with pytest.raises(Alarm):
+            pl.pallas_call(printing, OUT, interpret=executor)(X)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)

@@ -119,6 +119,39 @@ def test_traced_sizes_are_checked_when_the_product_runs():
     assert "    return gmm(*args)\n" in str(caught.value)
 
 
+def test_an_error_under_jit_shows_the_users_line_and_none_of_jax():
+    for sizes, kind in (([5, 5, 5], jax.errors.JaxRuntimeError), ([1.0, 2.0], pl.PalladioTypeError)):
+        with pytest.raises(kind) as caught:
+            jax.jit(gmm)(array(9, 3), array(3, 3, 2), jnp.array(sizes)).block_until_ready()
+        assert f"  {__file__}:" in str(caught.value) and "jax/_src" not in str(caught.value)
+
+
+@pytest.mark.parametrize("transformation", [jax.jit, jax.grad, jax.vmap], ids=["jit", "grad", "vmap"])
+def test_the_library_itself_says_which_module_jax_transforms(transformation):
+    lhs, rhs = array(2, 9, 3), array(3, 3, 2)
+    given = lhs if transformation is jax.vmap else lhs[0]
+    with pytest.raises(pl.PalladioTypeError) as caught:
+        transformation(lambda lhs: library.gmm(lhs, rhs, SIZES).sum())(given)
+    first, got, hint, *_ = str(caught.value).splitlines()
+    assert first == "lhs: JAX knows no values of the array while it traces a function"
+    assert got.startswith("  got:      a ") and "float32[9,3]" in got
+    assert hint == "  hint:     palladio.interop.jax has the library for jit, grad and vmap"
+    with pytest.raises(pl.PalladioTypeError, match=r"group_sizes: not an array(.|\n)*palladio.interop.jax"):
+        jax.jit(lambda sizes: library.gmm(lhs[0], rhs, sizes))(SIZES)
+
+
+def test_sizes_that_are_symbols_are_refused():
+    (m,) = jax.export.symbolic_shape("m")
+    with pytest.raises(pl.PalladioNotImplementedError) as caught:
+        jax.export.export(jax.jit(softmax))(jax.ShapeDtypeStruct((m, 4), jnp.float32))
+    assert str(caught.value).startswith(
+        "kernels are compiled for sizes that are numbers\n"
+        "  got:      an array of shape (m, 4)\n"
+        "  hint:     export the function once for each size\n"
+        f"  {__file__}:"
+    )
+
+
 def test_what_breaks_inside_a_call_is_an_error_of_jax(monkeypatch):
     def broken(x, *, out, **options):
         raise ZeroDivisionError("no luck")

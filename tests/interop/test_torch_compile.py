@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import palladio as pl
-from palladio.interop.torch import attention, experts, gmm, moe_mlp, op
+from palladio.interop.torch import attention, experts, gmm, moe_mlp, op, tgmm
 from palladio.interop.torch.composed_experts import composed
 
 SIZES = torch.tensor([3, 0, 4, 2], dtype=torch.int32)
@@ -186,6 +186,24 @@ def test_a_negative_expert_adds_nothing_as_one_past_the_last() -> None:
         torch.testing.assert_close(run(tokens, negative, weights, up, down), run(tokens, ids, weights, up, down))
 
 
+def test_a_batch_of_choices_is_each_of_them_and_warns_of_nothing() -> None:
+    tokens, weights, up, down = drawn(5, 8), drawn(5, 2, seed=1), drawn(4, 8, 12, seed=2), drawn(4, 6, 8, seed=3)
+    ids = torch.arange(30).reshape(3, 5, 2) % 6 - 1
+    found = torch.func.vmap(lambda ids: moe_mlp(tokens, ids, weights, up, down))(ids)
+    torch.testing.assert_close(found, torch.stack([moe_mlp(tokens, one, weights, up, down) for one in ids]))
+
+
+def test_a_batch_of_offsets_needs_a_number_of_groups() -> None:
+    x, y = drawn(6, 17), drawn(17, 8)
+    text = "num_actual_groups: the shape of the result depends on a batch of group_offset"
+    with pytest.raises(pl.PalladioValueError, match=text):
+        torch.func.vmap(lambda first: tgmm(x, y, SIZES, group_offset=first))(torch.tensor([0, 1]))
+    found = torch.func.vmap(lambda first: tgmm(x, y, SIZES, group_offset=first, num_actual_groups=2))(
+        torch.tensor([0, 1])
+    )
+    torch.testing.assert_close(found, torch.stack([tgmm(x, y, SIZES)[first : first + 2] for first in (0, 1)]))
+
+
 def test_an_unknown_activation_is_refused() -> None:
     with pytest.raises(pl.PalladioValueError, match="activation: no such activation"):
         moe_mlp(*routed(), drawn(4, 8, 12), drawn(4, 6, 8), activation="tanh")
@@ -234,6 +252,14 @@ def test_an_operator_of_a_users_kernel_passes_pytorchs_own_check() -> None:
     assert [(each.shape, each.device.type) for each in shapes] == [((4, 8), "meta")]
 
 
+def test_an_operator_of_a_users_kernel_takes_dense_tensors_only() -> None:
+    x, y = drawn(4, 8), drawn(4, 8, seed=1)
+    with pytest.raises(pl.PalladioTypeError, match=r"inputs\[1\]: the functions of (.+) take tensors"):
+        product(x, y.numpy())
+    with pytest.raises(pl.PalladioTypeError, match=r"inputs\[0\]: the tensor is not dense\n  got:      torch.sparse"):
+        product(x.to_sparse(), y)
+
+
 def test_a_kernel_of_several_results_becomes_an_operator() -> None:
     def kernel(x_ref: Any, out: Any) -> None:
         out["twice"][...], out["sum"][...] = 2 * x_ref[...], x_ref[...].sum(axis=0)
@@ -261,9 +287,10 @@ def test_an_operator_without_a_gradient_says_so() -> None:
 def test_an_operator_loses_no_tangent(backward: Any) -> None:
     name = "tests::with_gradient" if backward else "tests::without_gradient"
     operator, x = op(CALL, name=name, backward=backward), drawn(4, 8)
-    with pytest.raises(NotImplementedError, match="forward mode AD"):
+    text = "the operator has no derivative in forward mode\n  hint:     torch.func.vjp and jacrev"
+    with pytest.raises(pl.PalladioNotImplementedError, match=f"{name}: {text}"):
         torch.func.jvp(lambda x: operator(x, x), (x,), (x,))
-    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward mode AD"):
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(pl.PalladioNotImplementedError, match=text):
         operator(torch.autograd.forward_ad.make_dual(x, x), x)
 
 

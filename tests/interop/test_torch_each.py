@@ -46,6 +46,24 @@ def test_a_batch_is_each_of_its_elements(name: str) -> None:
 
 
 @each
+def test_a_batch_of_none_has_the_shape_of_its_elements(name: str) -> None:
+    function, given = case(name, torch.float32)
+    batch = [tensor.new_empty(0, *tensor.shape) for tensor in given]
+    assert torch.func.vmap(function)(*batch).shape == (0, *function(*given).shape)
+
+
+@each
+def test_a_batch_of_gradients_is_each_of_them(name: str) -> None:
+    function, given = case(name, torch.float64)
+    inputs = leaves(given)
+    out = function(*inputs)
+    batch = torch.stack([torch.ones_like(out), torch.arange(out.numel(), dtype=out.dtype).view_as(out)])
+    found = torch.autograd.grad(out, inputs, batch, is_grads_batched=True, retain_graph=True)
+    separate = (torch.autograd.grad(out, inputs, one, retain_graph=True) for one in batch)
+    torch.testing.assert_close(found, tuple(map(torch.stack, zip(*separate, strict=True))))
+
+
+@each
 def test_functions_that_write_in_place_are_made_functional(name: str) -> None:
     function, given = case(name, torch.float64)
 

@@ -106,13 +106,15 @@ def test_a_subclass_with_a_dispatch_of_its_own_sees_the_operators(name: str) -> 
         (lambda x: x.to_sparse(), "x: the tensor is not dense"),
         (lambda x: x.to_sparse_csr(), "x: the tensor is not dense"),
         (lambda x: torch.nested.as_nested_tensor([x, x], layout=torch.jagged), "x: the tensor is not dense"),
+        (lambda x: torch.nested.as_nested_tensor([x, x]), "x: the tensor is not dense\n  got:      a nested tensor"),
         (lambda x: torch.complex(x, x), "x: "),
         (lambda x: x.to(torch.int32), "x: floats are needed"),
         (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "x: the tensor is not dense"),
     ],
-    ids=["sparse", "sparse rows", "nested", "complex", "integers", "quantised"],
+    ids=["sparse", "sparse rows", "nested", "nested strided", "complex", "integers", "quantised"],
 )
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
 def test_tensors_that_are_no_matrices_of_floats_are_refused(make: Any, message: str) -> None:
     with pytest.raises(pl.PalladioError, match=message):

@@ -155,3 +155,33 @@ def test_what_a_worker_gets_and_gives_can_be_pickled() -> None:
     found = pickle.loads(pickle.dumps(sent[0](*sent[1])))
     assert found
     assert [each.render() for each in found] == [each.render() for each in run_named(broken, (5,), names)]
+
+
+def ring_of(size: Callable[[], int]) -> Any:
+    return ring(size())
+
+
+def test_a_function_that_does_not_get_to_other_processes_is_refused() -> None:
+    lonely = lambda: ring(5)
+    with ENGINES["processes"]() as executor:
+        for fn, args, argument in ((lonely, (), "fn"), (ring_of, (lambda: 5,), "args")):
+            for exhaustive in (False, True):
+                with pytest.raises(pl.PalladioTypeError) as caught:
+                    pl.check(fn, *args, schedules=10, executor=executor, exhaustive=exhaustive)
+                first, got, hint, place, *_ = str(caught.value).splitlines()
+                assert first == (
+                    f"{argument}: the processes of the executor are sent a pickle of the function and its arguments"
+                )
+                assert got.startswith("  got:      ") and "lambda" in got
+                assert hint.startswith("  hint:     define functions at the top of a module")
+                assert place.startswith(f"  {__file__}:")
+
+
+def test_what_is_no_executor_is_refused() -> None:
+    text = (
+        "executor: schedules are spread over an executor\n"
+        "  expected: one of concurrent.futures, or its like\n"
+        "  got:      3"
+    )
+    with pytest.raises(pl.PalladioTypeError, match=text):
+        pl.check(ring, 5, executor=3)  # type: ignore[arg-type]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from palladio.base.calls import checked_call
-from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
+from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.driver.checks.larger import larger_sizes
 from palladio.driver.checks.report import Report
 from palladio.driver.checks.runs import places_of, run_branch, run_branches, run_named, run_once
@@ -95,6 +97,9 @@ def check(
             raise PalladioTypeError("a seed is an integer", argument="seed", got=repr(seed))
         if progress is not None and not callable(progress):
             raise PalladioTypeError("progress is a function of two numbers", argument="progress", got=repr(progress))
+        if executor is not None and not callable(getattr(executor, "submit", None)):
+            rule, expected = "schedules are spread over an executor", "one of concurrent.futures, or its like"
+            raise PalladioTypeError(rule, argument="executor", expected=expected, got=repr(executor))
         codes = checked_codes(ignore, "ignore")
         if not isinstance(strict, bool):
             raise PalladioTypeError("strict is a bool", argument="strict", got=repr(strict))
@@ -107,10 +112,11 @@ def check(
         part = Report(ignore=codes)
         call = partial(fn, **sized) if sized else fn
         tell = progress and _continued(progress, report.explored, len(policies) * len(combinations))
-        if exhaustive and schedule is None:
-            _explore(part, call, args, schedules or EXPLORED, tell, executor)
-        else:
-            _sample(part, call, args, policies, tell, executor)
+        with _sent(fn, args, executor):
+            if exhaustive and schedule is None:
+                _explore(part, call, args, schedules or EXPLORED, tell, executor)
+            else:
+                _sample(part, call, args, policies, tell, executor)
         details = (f"with {', '.join(f'{name} = {value}' for name, value in sized.items())}",) if sized else ()
         found = (replace(each, details=(*each.details, *details)) for each in (*part.findings, *part.ignored))
         report.add(found)
@@ -122,6 +128,34 @@ def check(
     if seconds and report.of_level("error"):
         _repair(report, [partial(fn, *args, **sized) for sized in combinations], policies, seconds)
     return report
+
+
+@contextmanager
+def _sent(fn: Callable[..., Any], args: tuple[Any, ...], executor: Executor | None) -> Iterator[None]:
+    """Report a function or arguments that do not get to the processes of an executor.
+
+    Some executors pickle more than `pickle` does, so that nothing is refused before one has tried.
+    """
+    try:
+        yield
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        if executor is None or isinstance(error, PalladioError) or _is_picklable((fn, args)):
+            raise
+        with at_call():
+            raise PalladioTypeError(
+                "the processes of the executor are sent a pickle of the function and its arguments",
+                argument="args" if _is_picklable(fn) else "fn",
+                got=str(error),
+                hint="define functions at the top of a module, and import it in a program that is not interactive",
+            ) from error
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except (AttributeError, TypeError, pickle.PicklingError):
+        return False
+    return True
 
 
 def _repair(report: Report, runs: Sequence[Callable[[], Any]], policies: Sequence[Policy], seconds: float) -> None:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from palladio import library
+from palladio.base.errors import PalladioNotImplementedError, at_call
 from palladio.call.jit import eval_shape
 from palladio.interop.extras import executor_name, tiles
 from palladio.interop.jax import foreign
@@ -269,8 +270,14 @@ def _checked(run: Callable[..., Any], *arguments: Any) -> Any:
     """The shape and dtype of the result of a function of the library; arguments may be None.
 
     Raises:
+        PalladioNotImplementedError: a size is a symbol of `jax.export`.
         PalladioError: for shapes and dtypes that the library refuses.
     """
+    for each in arguments:
+        if not all(isinstance(size, int) for size in np.shape(each)):
+            rule, hint = "kernels are compiled for sizes that are numbers", "export the function once for each size"
+            with at_call():
+                raise PalladioNotImplementedError(rule, got=f"an array of shape {np.shape(each)}", hint=hint)
     present = {
         str(n): ShapeDtypeStruct(np.shape(each), each.dtype)
         for n, each in enumerate(arguments)

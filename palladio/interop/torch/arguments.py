@@ -64,8 +64,9 @@ def require_tensors(**tensors: Any) -> None:
                 got=type(value).__name__,
                 hint="palladio.library takes arrays of any library",
             )
-        if value.layout is not torch.strided or value.is_quantized:
-            got, hint = str(value.layout), "tensor.to_dense(), or tensor.unbind() of a nested tensor"
+        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            got = "a nested tensor" if value.is_nested else str(value.layout)
+            hint = "tensor.to_dense(), or tensor.unbind() of a nested tensor"
             if value.is_quantized:
                 got, hint = str(value.dtype), "tensor.dequantize()"
             raise PalladioTypeError("the tensor is not dense", argument=argument, got=got, hint=hint)

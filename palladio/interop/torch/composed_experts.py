@@ -63,11 +63,12 @@ def composed(
         tokens, expert_weights = widened(tokens), widened(expert_weights)
         up_bias, down_bias = (None if each is None else widened(each) for each in (up_bias, down_bias))
     experts, each = up.shape[0], expert_ids.shape[1]
-    numbers = expert_ids.reshape(-1)
+    numbers = expert_ids.flatten()
     ids, order = torch.sort(torch.where(numbers < 0, experts, numbers), stable=True)
-    ends = torch.searchsorted(ids, torch.arange(experts, device=ids.device), right=True)
-    sizes = torch.diff(ends, prepend=ends.new_zeros(1)).to(torch.int32)
-    weights = expert_weights.reshape(-1)[order]
+    counts = torch.zeros(experts + 1, dtype=torch.int32, device=ids.device)
+    counts = counts.scatter_add(0, ids.clamp(max=experts).long(), torch.ones_like(ids, dtype=torch.int32))
+    sizes = counts[:experts]
+    weights = expert_weights.flatten()[order]
     weights = torch.where(ids < experts, weights, torch.zeros_like(weights))
 
     def product(rows: Tensor, matrices: Tensor, bias: Tensor | None) -> Tensor:

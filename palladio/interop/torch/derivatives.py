@@ -67,8 +67,17 @@ def is_plain(args: Any) -> bool:
     """True if a call is of plain tensors in memory, without a mode that sees operators."""
     if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
         return False
-    tensors = [each for each in args if isinstance(each, torch.Tensor)]
-    return all(type(each) in _PLAIN and (each.is_cpu or each.is_cuda) for each in tensors)
+    for each in args:
+        if isinstance(each, torch.Tensor):
+            in_memory = type(each) in _PLAIN and (each.is_cpu or each.is_cuda)
+            if not in_memory or is_batch_of_gradients(each):
+                return False
+    return True
+
+
+def is_batch_of_gradients(tensor: torch.Tensor) -> bool:
+    """True for a tensor of PyTorch's first `vmap`, which `torch.autograd.grad(is_grads_batched=True)` still uses."""
+    return bool(torch._C._functorch.is_legacy_batchedtensor(tensor))
 
 
 def is_unobserved(args: Any) -> bool:
@@ -98,21 +107,27 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
     """The batching rule of a function of tensors, and lists of tensors, that returns a tensor or several.
 
-    It runs the function once for each element of the batch.
+    It runs the function once for each element of the batch; for a batch of none, on zeros, for the shape of its result.
     """
 
     def rule(info: Any, in_dims: Any, *args: Any) -> Any:
         def element(value: Any, dim: Any, number: int) -> Any:
             if isinstance(value, (list, tuple)) and isinstance(dim, (list, tuple)):
                 return [element(each, one, number) for each, one in zip(value, dim, strict=True)]
-            return value if dim is None else value.select(dim, number)
+            if dim is None or info.batch_size:
+                return value if dim is None else value.select(dim, number)
+            return value.new_zeros(value.shape[:dim] + value.shape[dim + 1 :])
 
         results = [
             function(*(element(arg, dim, number) for arg, dim in zip(args, in_dims, strict=True)))
-            for number in range(info.batch_size)
+            for number in range(info.batch_size or 1)
         ]
+
+        def stacked(elements: Any) -> torch.Tensor:
+            return torch.stack(elements)[: info.batch_size]
+
         if isinstance(results[0], (list, tuple)):
-            return [torch.stack(each) for each in zip(*results, strict=True)], [0] * len(results[0])
-        return torch.stack(results), 0
+            return [stacked(each) for each in zip(*results, strict=True)], [0] * len(results[0])
+        return stacked(results), 0
 
     return rule

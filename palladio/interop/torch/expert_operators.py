@@ -9,6 +9,7 @@ import torch
 from palladio import library
 from palladio.interop.extras import executor_named
 from palladio.interop.torch.composed_experts import composed
+from palladio.interop.torch.derivatives import is_batch_of_gradients
 from palladio.interop.torch.registration import operator
 from palladio.library.experts import layer_call
 
@@ -100,7 +101,9 @@ def _backward(ctx: Any, grad: Tensor | None, _: Any = None) -> Any:
     wanted = [number for number, place in enumerate(_DIFFERENTIABLE) if ctx.needs_input_grad[place]]
     if grad is None or not wanted:
         return tuple(found)
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    # A batch of gradients has no rule for operators that return a list.
+    composes = torch.is_grad_enabled() or is_batch_of_gradients(grad)
+    if composes and not torch.compiler.is_compiling():
         results = _differentiable_gradients(grad, arrays, [_DIFFERENTIABLE[number] for number in wanted], options)
     else:
         # The layer alone keeps no inputs of its activation, and computes them again.
@@ -115,9 +118,11 @@ def _differentiable_gradients(grad: Tensor, arrays: Any, places: list[int], opti
     """The gradients as functions that can be differentiated again: those of the composed layer."""
     activation, transposed, interpret = options
     # Separate tensors, since one of the caller's may be several arguments.
-    given: list[Any] = [each.view_as(each) if place in places else each for place, each in enumerate(arrays)]
-    out = composed(*(*given, activation, transposed, executor_named(interpret)))
-    return torch.autograd.grad(out, [given[place] for place in places], grad, create_graph=True)
+    twice = torch.is_grad_enabled()
+    with torch.enable_grad():
+        given: list[Any] = [each.view_as(each) if place in places else each for place, each in enumerate(arrays)]
+        out = composed(*(*given, activation, transposed, executor_named(interpret)))
+        return torch.autograd.grad(out, [given[place] for place in places], grad, create_graph=twice)
 
 
 moe_mlp.register_derivatives(_context, _backward)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from palladio import library
-from palladio.base.errors import PalladioError
+from palladio.base.errors import PalladioError, PalladioValueError
 from palladio.base.locations import caller_location
 from palladio.interop.extras import executor_name, tiles
 from palladio.interop.torch import operators
@@ -20,7 +20,7 @@ from palladio.interop.torch.arguments import (
 )
 from palladio.interop.torch.derivatives import is_direct
 from palladio.interop.torch.registration import apply
-from palladio.library.checks import Tile, Tiling
+from palladio.library.checks import Tile, Tiling, fail
 
 Tensor = torch.Tensor
 
@@ -123,6 +123,7 @@ def tgmm(
         offset = None if group_offset is None else index_like(group_offset, "group_offset", lhs)
         groups = num_actual_groups
         if groups is None:
+            _require_known(offset)
             groups = sizes.shape[0] - (0 if offset is None else int(offset))
         return apply(
             operators.tgmm,
@@ -138,6 +139,22 @@ def tgmm(
         )
 
     return _located(call)
+
+
+def _require_known(offset: Tensor | None) -> None:
+    """Refuse an offset that `vmap` batches where the shape of a result depends on it.
+
+    Raises:
+        PalladioValueError: for such an offset.
+    """
+    if offset is not None and torch._C._functorch.is_batchedtensor(offset):
+        raise fail(
+            PalladioValueError,
+            "the shape of the result depends on a batch of group_offset",
+            argument="num_actual_groups",
+            expected="the number of groups to compute",
+            got=None,
+        )
 
 
 def _transposed_tiles(tiling: Any, lhs: Tensor, rhs: Tensor) -> list[int]:

@@ -10,6 +10,7 @@ import torch
 from palladio.base import trees
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.outputs import Outputs
+from palladio.interop.torch.arguments import require_tensors
 from palladio.interop.torch.registration import Operator
 
 Tensor = torch.Tensor
@@ -67,7 +68,14 @@ class _Kernel:
         self.operator.register_derivatives(self._context, self._gradients)
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """Run the kernel on tensors."""
+        """Run the kernel on tensors.
+
+        Raises:
+            PalladioTypeError: for an argument that is no tensor, or not a dense one.
+        """
+        if not torch.compiler.is_compiling():
+            with at_call():
+                require_tensors(**{f"inputs[{number}]": value for number, value in enumerate(inputs)})
         return _filled(self.template, self.operator(list(inputs)))
 
     def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -91,7 +91,7 @@ class Operator:
             context: `(ctx, inputs, output)`, saves tensors for the derivatives, by `keep`.
             backward: `(ctx, *grads)`, returns a gradient or None for each input.
             forward: `(ctx, saved tensors, *tangents)`, returns the tangent of the result; None is the tangent of an
-                input that has none. Without it, forward differentiation is an error of PyTorch.
+                input that has none. Without it, forward differentiation is an error.
         """
         self._derivatives = _Derivatives(self, context, backward, forward)
         rule = one_at_a_time(lambda *args: apply(self, *args))
@@ -117,6 +117,7 @@ class Operator:
 
 
 _LIST = "List[Tensor]"
+_REVERSE = "torch.func.vjp and jacrev differentiate in reverse mode"
 
 
 def operator(name: str, schema: str | None = None) -> Callable[[Callable[..., Any]], Operator]:
@@ -177,12 +178,16 @@ class _Derivatives:
             return *(found if isinstance(found, (tuple, list)) else [found]), None
 
         def push(ctx: Any, *tangents: Any) -> Any:
+            if forward is None:
+                raise PalladioNotImplementedError(
+                    "the operator has no derivative in forward mode", argument=operator.name, hint=_REVERSE
+                )
             # PyTorch calls this with forward differentiation off, which loses the tangents of an outer `jvp`. Those of
             # this one are removed from the saved tensors.
             with torch.autograd.forward_ad._set_fwd_grad_enabled(True):
-                return forward(ctx, [primal(each) for each in ctx.saved_tensors], *tangents[:-1])  # type: ignore[misc]
+                return forward(ctx, [primal(each) for each in ctx.saved_tensors], *tangents[:-1])
 
-        members = {"backward": staticmethod(derive)} | ({"jvp": staticmethod(push)} if forward else {})
+        members = {"backward": staticmethod(derive), "jvp": staticmethod(push)}
         name = operator.name.rpartition(":")[2]
         plain = {"forward": staticmethod(calls(contextlib.nullcontext)), **members}
         level = {"forward": staticmethod(calls(_outer_levels)), **members}
