@@ -554,17 +554,11 @@ def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
         rule, got = "not an array", type(value).__name__
         raise fail(pl.PalladioTypeError, rule, argument=argument, expected=expected, got=got, hint=error.hint) from None
     if not jnp.issubdtype(found.dtype, jnp.integer):
-        raise fail(
-            pl.PalladioTypeError, "integers are needed", argument=argument, expected=expected, got=str(found.dtype)
-        )
+        rule, got = "integers are needed", str(found.dtype)
+        raise fail(pl.PalladioTypeError, rule, argument=argument, expected=expected, got=got)
     if found.ndim != rank:
-        raise fail(
-            pl.PalladioValueError,
-            "an array of another rank",
-            argument=argument,
-            expected=expected,
-            got=tuple(found.shape),
-        )
+        rule, shape = "an array of another rank", tuple(found.shape)
+        raise fail(pl.PalladioValueError, rule, argument=argument, expected=expected, got=shape)
     return found
 
 
