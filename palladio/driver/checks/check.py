@@ -97,9 +97,6 @@ def check(
             raise PalladioTypeError("a seed is an integer", argument="seed", got=repr(seed))
         if progress is not None and not callable(progress):
             raise PalladioTypeError("progress is a function of two numbers", argument="progress", got=repr(progress))
-        if executor is not None and not callable(getattr(executor, "submit", None)):
-            rule, expected = "schedules are spread over an executor", "one of concurrent.futures, or its like"
-            raise PalladioTypeError(rule, argument="executor", expected=expected, got=repr(executor))
         codes = checked_codes(ignore, "ignore")
         if not isinstance(strict, bool):
             raise PalladioTypeError("strict is a bool", argument="strict", got=repr(strict))
@@ -118,8 +115,7 @@ def check(
             else:
                 _sample(part, call, args, policies, tell, executor)
         details = (f"with {', '.join(f'{name} = {value}' for name, value in sized.items())}",) if sized else ()
-        found = (replace(each, details=(*each.details, *details)) for each in (*part.findings, *part.ignored))
-        report.add(found)
+        report.add(replace(each, details=(*each.details, *details)) for each in (*part.findings, *part.ignored))
         report.explored += part.explored
         complete = complete and part.complete
     report.complete = complete
@@ -135,7 +131,14 @@ def _sent(fn: Callable[..., Any], args: tuple[Any, ...], executor: Executor | No
     """Report a function or arguments that do not get to the processes of an executor.
 
     Some executors pickle more than `pickle` does, so that nothing is refused before one has tried.
+
+    Raises:
+        PalladioTypeError: no executor, or a function or arguments that cannot be pickled.
     """
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        rule, expected = "schedules are spread over an executor", "one of concurrent.futures, or its like"
+        with at_call():
+            raise PalladioTypeError(rule, argument="executor", expected=expected, got=repr(executor))
     try:
         yield
     except (AttributeError, TypeError, pickle.PicklingError) as error:
