@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -75,15 +75,21 @@ class Conditions:
     """A state of the process, which machine code compares with the present one.
 
     Fields:
-        absent: containers, and the keys that must not be in them.
+        absent: mappings, and the keys that must not be in them.
         chosen: context variables, and the objects that must be their values.
     """
 
-    absent: tuple[tuple[Container[Any], Any], ...] = ()
+    absent: tuple[tuple[Mapping[Any, Any], Any], ...] = ()
     chosen: tuple[tuple[ContextVar[Any], Any], ...] = ()
 
     def __add__(self, other: Conditions) -> Conditions:
         return Conditions(self.absent + other.absent, self.chosen + other.chosen)
+
+    @property
+    def readers(self) -> list[Callable[[], Any]]:
+        """Functions that read the state: it is the same as before if their results are."""
+        texts = [functools.partial(mapping.get, key) for mapping, key in self.absent]
+        return [*texts, *(variable.get for variable, _ in self.chosen)]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,7 +17,7 @@ from palladio.base.errors import PalladioValueError
 
 T = TypeVar("T")
 
-_TEXTS: Container[Any] = getattr(os.environ, "_data", os.environb if os.name == "posix" else os.environ)
+_TEXTS: Mapping[Any, Any] = getattr(os.environ, "_data", os.environb if os.name == "posix" else os.environ)
 """The names that are set, by the dictionary behind `os.environ`: that one takes ten times as long to look for a name,
 and every call of a kernel looks for three."""
 
@@ -36,7 +36,7 @@ class Knob(Generic[T]):
         return os.fsencode(self.name) if os.name == "posix" else self.name
 
     @property
-    def place(self) -> tuple[Container[Any], Any]:
+    def place(self) -> tuple[Mapping[Any, Any], Any]:
         """A container and a key, which is in it if the variable is set."""
         return _TEXTS, self._key
 

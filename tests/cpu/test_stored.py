@@ -228,7 +228,7 @@ def test_dtypes_of_the_other_byte_order_and_unknown_objects_have_no_key() -> Non
 
 
 LOWERING = ("array", "ir", "lax", "lower", "numpy", "ops", "passes", "pipeline", "trace", "types", "cpu")
-RUNNING = ("cpu/engine.py", "cpu/launches/engine.py", "cpu/runtime/workers.py", "cpu/runtime/memory.py")
+RUNNING = ("cpu/chain.py", "cpu/engine.py", "cpu/launches/engine.py", "cpu/runtime/workers.py", "cpu/runtime/memory.py")
 """Modules that run kernels, or move arrays."""
 
 

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from palladio.array.on_card import Conditions
 from palladio.base.calls import checked_call
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
@@ -136,6 +137,10 @@ def described_tpu(info: TpuInfo) -> Iterator[TpuInfo]:
         yield info
     finally:
         _described.reset(token)
+
+
+UNDESCRIBED = Conditions(chosen=((_described, None),))
+"""The conditions in which no TPU is described."""
 
 
 def described() -> TpuInfo | None:
