@@ -7,6 +7,7 @@ marks takes longer than the computation. A chain keeps all of that between calls
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +17,18 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import row_major
+from palladio.base import knobs
 from palladio.base.errors import Location, PalladioValueError, attach
-from palladio.cpu.engine import HEADER, SMALL_ARENA, GridCall, OneTask, address_of, pointer_at, run
-from palladio.cpu.runtime.memory import LEAST_BYTES, fill, output
+from palladio.cpu.engine import GridCall, run
+from palladio.cpu.runtime.memory import HEADER, LEAST_BYTES, address_of, fill, output, pointer_at
+from palladio.cpu.runtime.native import EMPTY_GRID, Calls
+from palladio.cpu.runtime.status import Status
 from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.ops.arrays.shape import reshape
 from palladio.types.types import ArrayType
 
 KEPT_BYTES = 1 << 16
 """The largest memory between the calls of a chain that is kept while the chain is not running."""
-
-EMPTY = bytearray()
 
 Array = np.ndarray[Any, Any]
 
@@ -54,23 +56,35 @@ class Step:
 
 
 class _Workspace:
-    """The state of one call at a time: the intermediate arrays, and the marks, table, sizes and memory of each step."""
+    """The state of one call at a time: the intermediate arrays, and the marks, table and sizes of each step."""
 
     def __init__(self, chain: Chain) -> None:
         self.between = [np.array(value) for value in chain.between]
         self.marks = [bytearray(step.call.marked) for step in chain.steps]
-        self.alone: list[OneTask | None] = [None] * len(chain.steps)
         self.tables: list[Any] = []
+        self.slots: list[tuple[Any, int, int]] = []  # the places of inputs and results, with their numbers
         self.sizes: list[Any] = []
         for step, marks in zip(chain.steps, self.marks, strict=True):
             table = step.call.table()
             for slot, number in enumerate(step.arrays):
                 if number >= chain.given:
                     table[slot] = address_of(self.between[number - chain.given])
+                else:
+                    self.slots.append((table, slot, number))
             if marks:
                 table[len(step.arrays)] = address_of(np.frombuffer(marks, np.int8))
             self.tables.append(table)
             self.sizes.append(step.call.extent(*(size or 0 for size in step.call.grid.sizes), *step.call.rows))
+        self.calls = Calls(
+            [
+                step.call.compiled.native(table, sizes, step.tasks, [(axis, counts) for axis, _, counts in step.sizes])
+                for step, table, sizes in zip(chain.steps, self.tables, self.sizes, strict=True)
+            ]
+        )
+        for position, step in enumerate(chain.steps):
+            for axis, (_, number, _) in enumerate(step.sizes):
+                if number >= chain.given:
+                    self.calls.locate(position, axis, address_of(self.between[number - chain.given]))
 
 
 def _maker(type: ArrayType) -> Callable[[], Array]:
@@ -100,9 +114,18 @@ class Chain:
         self.between = between
         self.given = inputs + len(types)
         self.targets = range(inputs, self.given)
-        self.slots = [
-            [(slot, number) for slot, number in enumerate(step.arrays) if number < self.given] for step in steps
+        self.given_sizes = [
+            (position, axis, number)
+            for position, step in enumerate(steps)
+            for axis, (_, number, _) in enumerate(step.sizes)
+            if number < self.given
         ]
+        filled = [(step.outputs[target], value) for step in steps for target, value in step.call.unset]
+        self.unset = [[each for each in filled if each[0] not in self.targets], filled]  # by whether results are marked
+        # The steps that run together: Python fills what one with marks has not written before the next one reads it.
+        alone = [bool(step.call.compiled.callbacks) for step in steps]
+        noted = [step.call.marked > 0 for step in steps]
+        self.parts = [_parts(alone, alone), _parts(alone, [a or b for a, b in zip(alone, noted, strict=True)])]
         self.inputs = inputs
         self.idle: list[_Workspace] = []
 
@@ -192,62 +215,46 @@ class Chain:
         arrays = [*values, *results, *work.between]
         # As `address_of`, without the time of its calls.
         addresses = [pointer_at(id(array) + HEADER).value for array in arrays[: self.given]]
-        written: Sequence[int] = () if marked else self.targets
-        for number, step in enumerate(self.steps):
-            table = work.tables[number]
-            for slot, place in self.slots[number]:
-                table[slot] = addresses[place]
-            try:
-                _run(step, number, work, work.marks[number] if marked else EMPTY, arrays, weight, written)
-            except Exception as error:
-                with attach(step.location, f"running {step.name}"):
-                    raise error
+        for table, slot, place in work.slots:
+            table[slot] = addresses[place]
+        for position, axis, number in self.given_sizes:
+            work.calls.locate(position, axis, addresses[number])  # type: ignore[arg-type]
+        for number, value in self.unset[marked]:
+            fill(arrays[number], value)
+        for marks in work.marks if marked else ():
+            if marks:
+                marks[:] = bytes(len(marks))
+        threads = knobs.thread_count()
+        for first, last in self.parts[marked]:
+            self._run(work, first, last, arrays, threads, weight)
+            if marked and 0 in work.marks[last - 1]:
+                last_step = self.steps[last - 1]
+                last_step.call.fill_rest(work.marks[last - 1], [arrays[number] for number in last_step.outputs])
         # Not after an exception, when some thread might still be writing to it.
         self.idle.append(work)
         return results
 
+    def _run(self, work: _Workspace, first: int, last: int, arrays: Sequence[Array], threads: int, weight: int) -> None:
+        """Run some steps."""
+        try:
+            while first < last and (status := work.calls.run(first, last, threads, weight)) != Status.DONE:
+                number = work.calls.at
+                tasks = work.calls.tasks(number)
+                if status == EMPTY_GRID:
+                    raise PalladioValueError("a grid size is at least 1", got=tasks)
+                table, sizes = work.tables[number], work.sizes[number]
+                run(self.steps[number].call.compiled, table, sizes, tasks, (arrays, work), weight=weight)
+                first = number + 1
+        except Exception as error:
+            step = self.steps[work.calls.at]
+            with attach(step.location, f"running {step.name}"):
+                raise error
 
-def _run(
-    step: Step,
-    position: int,
-    work: _Workspace,
-    marks: bytearray,
-    arrays: Sequence[Array],
-    weight: int,
-    written: Sequence[int],
-) -> None:
-    """Run a step.
 
-    Args:
-        position: of the step in the chain.
-        written: the arrays that the step is known to write whole.
-    """
-    call, table, sizes = step.call, work.tables[position], work.sizes[position]
-    if call.known is not None:
-        sizes, tasks = call.known
-    else:
-        tasks = step.tasks
-        for axis, number, counts in step.sizes:
-            size = arrays[number].item()
-            if size < 1:
-                raise PalladioValueError("a grid size is at least 1", got=size)
-            sizes[axis] = size
-            if counts:
-                tasks *= size
-    for target, value in call.unset:
-        if step.outputs[target] not in written:
-            fill(arrays[step.outputs[target]], value)
-    if marks:
-        marks[:] = bytes(len(marks))
-    if tasks == 1 and call.compiled.arena <= SMALL_ARENA:
-        alone = work.alone[position]
-        if alone is None:
-            alone = work.alone[position] = OneTask(call.compiled)
-        alone(table, sizes)
-    else:
-        run(call.compiled, table, sizes, tasks, (arrays, marks), weight=weight)
-    if 0 in marks:
-        call.fill_rest(marks, [arrays[number] for number in step.outputs])
+def _parts(begin: Sequence[bool], end: Sequence[bool]) -> list[tuple[int, int]]:
+    """The first and the end of each range of steps, by whether a step begins one, and ends one."""
+    inside = [n for n in range(1, len(end)) if begin[n] or end[n - 1]]
+    return [*itertools.pairwise([0, *inside, len(end)])]
 
 
 def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:

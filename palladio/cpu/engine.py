@@ -15,9 +15,11 @@ import numpy as np
 from palladio.array.copies import owned, row_major
 from palladio.base import knobs
 from palladio.cpu.lowered import LoweredGrid
+from palladio.cpu.runtime import native
 from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
 from palladio.cpu.runtime.machine_code import MachineCode
-from palladio.cpu.runtime.memory import POOL, fill, of_own_dtype, output
+from palladio.cpu.runtime.memory import POOL, address_of, fill, of_own_dtype, output
+from palladio.cpu.runtime.native import BRIEF_S, BRIEF_SPREAD_S, SMALL_ARENA
 from palladio.cpu.runtime.status import Deadlocked, Status
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Eqn
@@ -26,16 +28,6 @@ from palladio.types import dtypes
 from palladio.types.types import ArrayType
 
 Array = np.ndarray[Any, Any]
-
-BRIEF_S, BRIEF_SPREAD_S = 300e-6, 450e-6
-"""Seconds of work for which waking another thread does not pay: of one thread, and of several together.
-
-Another thread begins some 100 µs later, and is slower on data in the caches of the caller's core. Several threads need
-more time together than one, so the second limit is higher: a kernel at the limit does not alternate between calls.
-"""
-
-SMALL_ARENA = 1 << 14
-"""Bytes that a kernel may keep while it is not called."""
 
 
 class Compiled:
@@ -55,8 +47,16 @@ class Compiled:
         self.callbacks = lowered.callbacks
         self.caller = lowered.caller
         self.order = lowered.order
-        self.brief = 0  # up to this much work, waking another thread does not pay
+        self.address = ctypes.cast(self.call, ctypes.c_void_p).value or 0
+        self.brief = ctypes.c_int64()  # up to this much work, waking another thread does not pay
         self.idle: list[Array] = []
+
+    def native(
+        self, table: Any, sizes: Any, tasks: int, dynamic: Sequence[tuple[int, bool]] = (), first: int = 0
+    ) -> native.Call:
+        """A call of the kernel by native code; the arguments are those of `native.Call`."""
+        memory = self.arena, self.words, self.caller, self.callbacks
+        return native.Call(self.address, *memory, self.brief, table, sizes, tasks, dynamic, first)
 
     def take_arena(self) -> Array:
         """The memory of one thread. A small kernel keeps one arena, which is faster to take than one of the pool."""
@@ -182,18 +182,6 @@ def fill_unmarked(noted: Mapping[int, InitMarks], marks: Array, outputs: Sequenc
         cut.transpose(*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))[found.reshape(counts) == 0] = value
 
 
-def address_of(array: np.ndarray[Any, Any]) -> int:
-    """The address of the elements: the first field of a NumPy array after the header of every Python object.
-
-    `array.ctypes.data` gives the same in six times the time, which is most of the cost of calling a small kernel.
-    """
-    return pointer_at(id(array) + HEADER).value or 0
-
-
-HEADER, pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
-"""The bytes before the fields of a Python object, and the pointer at an address."""
-
-
 def run(
     compiled: Compiled, addresses: Any, sizes: Any, tasks: int, arrays: Any, first: int = 0, weight: int = 1
 ) -> None:
@@ -210,7 +198,7 @@ def run(
         _run_here(compiled, addresses, sizes, 1, first)
         return
     work = tasks * weight
-    if work > compiled.brief:
+    if work > compiled.brief.value:
         limit = BRIEF_SPREAD_S
         seconds = _run_spread(compiled, addresses, sizes, tasks, knobs.thread_count(), arrays, first)
     else:
@@ -218,27 +206,8 @@ def run(
         started = time.perf_counter()
         _run_here(compiled, addresses, sizes, tasks, first)
         seconds = time.perf_counter() - started
-    compiled.brief = max(compiled.brief, work) if seconds < limit else min(compiled.brief, work - 1)
-
-
-class OneTask:
-    """A kernel with memory and a responder of its own, for calls of one task, by one thread at a time."""
-
-    def __init__(self, compiled: Compiled) -> None:
-        self.kernel = compiled.call
-        self.memory = POOL.take(compiled.arena)
-        self.place = address_of(self.memory)
-        self.cleared = compiled.words * WORD
-        self.responder: Responder | None = None
-        if compiled.caller is not None:
-            self.responder = Responder.take(compiled.callbacks, ())
-            ctypes.c_int64.from_address(self.place + compiled.caller).value = self.responder.address
-
-    def __call__(self, addresses: Any, sizes: Any) -> None:
-        if self.cleared:
-            self.memory[: self.cleared] = 0
-        if answer := self.kernel(addresses, sizes, self.place, 0, 1):
-            raise (self.responder and self.responder.error) or _stopped(answer)
+    brief = compiled.brief.value
+    compiled.brief.value = max(brief, work) if seconds < limit else min(brief, work - 1)
 
 
 def _stopped(answer: int) -> type[BaseException]:
@@ -263,6 +232,9 @@ def _run_spread(
     compiled: Compiled, addresses: Any, sizes: Any, tasks: int, workers: int, arrays: Any, first: int
 ) -> float:
     """Run the tasks on several threads; returns the processor time of all together."""
+    seconds = native.spread(compiled.native(addresses, sizes, tasks, first=first), workers)
+    if seconds is not None:
+        return seconds
     failed: list[BaseException] = []
 
     def start(arena: Array) -> Work:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import row_major
-from palladio.cpu.engine import GridCall, address_of, fill_unmarked, run
+from palladio.cpu.engine import GridCall, fill_unmarked, run
 from palladio.cpu.lower import axes_of, rows_are_checked
-from palladio.cpu.runtime.memory import output
+from palladio.cpu.runtime.memory import address_of, output
 from palladio.ops.grid import Blocked, BlockMap, Grid, InitMarks, Squeezed
 from palladio.types.types import ArrayType
 

@@ -26,7 +26,7 @@ import palladio as pl
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.cpu import chain, engine
-from palladio.cpu.runtime import host, memory
+from palladio.cpu.runtime import host, memory, native
 from palladio.library import gmm, tgmm
 from palladio.types.types import ArrayType
 
@@ -168,7 +168,7 @@ class Guarded(memory.Pool):
 
 def run_all() -> None:
     """Run every kernel with its arrays on either side of such pages."""
-    pool = engine.POOL = Guarded()
+    pool = engine.POOL = native.POOL = Guarded()
     engine.output = chain.output = pool.output
     rng = np.random.default_rng(0)
     for kernel, shapes, shape, dtype, options in [*products(), *others()]:

@@ -59,7 +59,7 @@ class Responder:
         address: the address of the function.
         callbacks: the callbacks of the running kernel.
         failed: not empty when another thread of the call has failed.
-        error: the exception of the last call that did not return 0.
+        error: the exception of the first call that did not return 0. A caller whose kernel has failed may poll again.
     """
 
     def __init__(self) -> None:
@@ -104,9 +104,9 @@ class Responder:
                     except GeneratorExit:
                         return
                     except BaseException as error:
-                        self.error, answer = error, 1
+                        self.error, answer = self.error or error, 1
             except BaseException as error:
-                self.error, answer = error, 1
+                self.error, answer = self.error or error, 1
 
 
 _IDLE: list[Responder] = []

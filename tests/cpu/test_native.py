@@ -1,0 +1,227 @@
+"""Calls on the OpenMP threads of PyTorch, each in a process of its own that has loaded it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+from palladio.cpu.runtime.callbacks import POLL, SIGNATURE, Responder
+
+HEAD = """
+import _thread, atexit, os, signal, sys, threading, warnings
+import numpy as np
+import palladio as pl
+from palladio.cpu.runtime import workers
+import torch
+
+torch.set_num_threads(int(os.environ["OPENMP"]))
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python, where a process with threads forks
+x = np.ones((64, 1024), np.float32)
+
+def kernel(n_ref, x_ref, o_ref):
+    o_ref[...] = pl.fori_loop(0, n_ref[0], lambda _, value: value * 0.5 + 2.0, x_ref[...])
+
+spec = pl.BlockSpec((1, 1024), lambda i: (i, 0))
+call = pl.pallas_call(
+    kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), grid=(64,),
+    in_specs=[pl.BlockSpec((1,), lambda i: (0,)), spec], out_specs=spec,
+    compiler_params=pl.CompilerParams(dimension_semantics=["parallel"]),
+)
+
+def right(count=2000):
+    return bool(np.all(call(np.array([count], np.int32), x) == 4))
+"""
+LONG = 400_000
+"""Steps of a loop with which the call takes long enough for several polls."""
+
+ENDLESS = 2**31 - 1
+
+
+def run(program: str, threads: int = 4, openmp: int = 4) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own.
+
+    Args:
+        threads, openmp: those that a call may use, and those that OpenMP has.
+    """
+    settings = {"PALLADIO_NUM_THREADS": str(threads), "OPENMP": str(openmp), "PALLADIO_EXECUTOR": "cpu"}
+    command = [sys.executable, "-c", HEAD + program]
+    return subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def printed(program: str, threads: int = 4, openmp: int = 4) -> str:
+    done = run(program, threads, openmp)
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize(("openmp", "workers"), [(4, 0), (6, 0), (2, 3)])
+def test_a_call_uses_openmp_where_it_has_enough_threads_and_workers_elsewhere(openmp: int, workers: int) -> None:
+    program = "print([right() for _ in range(5)] == [True] * 5, workers._HELPERS.size)"
+    assert printed(program, openmp=openmp) == f"True {workers}\n"
+
+
+def test_library_functions_use_openmp() -> None:
+    program = """
+from palladio.library import gmm
+rng = np.random.default_rng(0)
+rows, matrices = (rng.standard_normal(shape, np.float32) for shape in ((64, 256), (8, 256, 512)))
+sizes = np.array([5, 0, 20, 8, 1, 0, 20, 10], np.int32)
+expected = np.concatenate([
+    part @ matrix for part, matrix in zip(np.split(rows, np.cumsum(sizes)[:-1]), matrices)
+])
+print([np.allclose(gmm(rows, matrices, sizes), expected, atol=1e-4) for _ in range(5)] == [True] * 5)
+print(workers._HELPERS.size)
+"""
+    assert printed(program) == "True\n0\n"
+
+
+def test_all_threads_round_as_the_caller_does_and_as_before_afterwards() -> None:
+    program = """
+import ctypes, platform
+library = ctypes.PyDLL(None)
+upward = {"x86_64": 0x800, "aarch64": 0x400000}.get(platform.machine())
+thirds, third = torch.ones(1 << 20), pl.pallas_call(
+    lambda x_ref, o_ref: o_ref.__setitem__(..., pl.fori_loop(0, 4000, lambda _, v: v * 0.7 + 0.1, x_ref[...])),
+    pl.ShapeDtypeStruct(x.shape, x.dtype), grid=(64,), in_specs=[spec], out_specs=spec,
+    compiler_params=pl.CompilerParams(dimension_semantics=["parallel"]),
+)
+before = third(x)
+if upward is not None:
+    library.fesetround(upward)
+    up = third(x)
+    library.fesetround(0)
+    print(len(np.unique(up)), bool(up[0, 0] > before[0, 0]))
+else:
+    print(1, True)
+print(len(torch.unique(thirds / 3)), np.array_equal(third(x), before))
+"""
+    assert printed(program) == "1 True\n1 True\n"
+
+
+def test_an_interrupt_ends_a_call() -> None:
+    """Whole, the call takes hours."""
+    program = f"""
+signal.signal(signal.SIGINT, signal.default_int_handler)
+right()
+threading.Timer(0.3, _thread.interrupt_main).start()
+try:
+    right({ENDLESS})
+except KeyboardInterrupt:
+    print("interrupted", right(), workers._HELPERS.size)
+"""
+    assert printed(program) == "interrupted True 0\n"
+
+
+def test_an_interrupt_ends_a_call_of_many_brief_tasks() -> None:
+    program = """
+signal.signal(signal.SIGINT, signal.default_int_handler)
+many = pl.pallas_call(
+    lambda n_ref, o_ref: kernel(n_ref, o_ref, o_ref), pl.ShapeDtypeStruct((1 << 20, 64), np.float32), grid=(1 << 20,),
+    in_specs=[pl.BlockSpec((1,), lambda i: (0,))], out_specs=pl.BlockSpec((1, 64), lambda i: (i, 0)),
+    compiler_params=pl.CompilerParams(dimension_semantics=["parallel"]),
+)
+warnings.simplefilter("ignore")
+many(np.array([1], np.int32))
+threading.Timer(0.3, _thread.interrupt_main).start()
+try:
+    many(np.array([100_000], np.int32))
+except KeyboardInterrupt:
+    print("interrupted", right())
+"""
+    assert printed(program) == "interrupted True\n"
+
+
+def test_a_signal_handler_calls_kernels_in_a_call() -> None:
+    program = f"""
+inside = []
+signal.signal(signal.SIGALRM, lambda *_: inside.append(right()))
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+print(right({LONG}), inside)
+"""
+    assert printed(program) == "True [True]\n"
+
+
+def test_several_threads_call_at_once() -> None:
+    program = """
+found = []
+callers = [threading.Thread(target=lambda: found.extend(right() for _ in range(20))) for _ in range(4)]
+for each in callers: each.start()
+for each in callers: each.join()
+print(found == [True] * 80)
+"""
+    assert printed(program) == "True\n"
+
+
+@pytest.mark.parametrize("before", ["", "right()"])
+def test_kernels_are_called_when_the_process_ends(before: str) -> None:
+    program = """
+def later():
+    main.join()
+    print([right() for _ in range(20)] == [True] * 20)
+
+main = threading.main_thread()
+threading.Thread(target=later).start()
+atexit.register(lambda: print(right()))
+"""
+    assert printed(before + program) == "True\nTrue\n"
+
+
+def test_a_forked_process_uses_workers_of_its_own() -> None:
+    program = """
+right()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if right() and right() and workers._HELPERS.size == 3 else 1)
+print(os.waitpid(child, 0)[1], right(), workers._HELPERS.size)
+"""
+    assert printed(program) == "0 True 0\n"
+
+
+def test_the_first_exception_is_kept_where_a_failed_call_polls_again() -> None:
+    class Raises:
+        def run(self, table: int) -> None:
+            raise ZeroDivisionError
+
+    failed: list[BaseException] = []
+    responder = Responder.take((Raises(),), failed)  # type: ignore[arg-type]
+    for number in (0, POLL):
+        table = ctypes.c_int64(number)
+        assert SIGNATURE(responder.address)(ctypes.addressof(table)) == 1
+        assert isinstance(responder.error, ZeroDivisionError)
+        failed.append(responder.error)
+    responder.give()
+
+
+FORKS = f"""
+def fork(*_):
+    global child
+    child = os.fork()
+    if child == 0 and ENDS:
+        signal.alarm(60)
+        os._exit(0 if right() else 1)
+
+right()
+child = None
+signal.signal(signal.SIGALRM, fork)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+result = right({LONG})
+print(os.waitpid(child, 0)[1], result, right())
+"""
+
+
+def test_a_signal_handler_forks_in_a_call() -> None:
+    assert printed(FORKS.replace("ENDS", "True")) == "0 True True\n"
+
+
+def test_a_process_that_would_go_on_with_a_call_of_its_parent_ends_with_a_message() -> None:
+    done = run(FORKS.replace("ENDS", "False"))
+    message = "palladio: this process was forked in the middle of a call, and lacks its OpenMP threads; it ends here\n"
+    assert (done.stdout, done.stderr) == ("256 True True\n", message)
