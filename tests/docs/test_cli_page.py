@@ -7,6 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import llvmlite.binding  # noqa: F401  # it cannot be imported first under a copy of sys.modules
 import pytest
 
 from palladio.cli import main
