@@ -208,6 +208,7 @@ class Chain:
             weight: as in `palladio.cpu.engine.run`.
             marked: whether unwritten parts of the results are filled.
         """
+        threads = knobs.thread_count()  # first, since it may raise: nothing is written then
         try:
             work = self.idle.pop()
         except IndexError:
@@ -224,7 +225,6 @@ class Chain:
         for marks in work.marks if marked else ():
             if marks:
                 marks[:] = bytes(len(marks))
-        threads = knobs.thread_count()
         for first, last in self.parts[marked]:
             self._run(work, first, last, arrays, threads, weight)
             if marked and 0 in work.marks[last - 1]:

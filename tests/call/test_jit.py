@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +19,10 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import tpu as pltpu
 from palladio.call.staged import CALLS
+from palladio.driver import executors
 from palladio.driver.capture import prepared_programs
 from palladio.library import gmm, matmul
+from palladio.trace.debug import collected_checks
 from palladio.types import dtypes
 
 X = np.arange(4, dtype=np.float32)
@@ -455,6 +459,40 @@ def test_kept_calls_are_apart_for_each_described_tpu() -> None:
         assert calls.find("key") is None
         assert calls.again((np.ones(2),)) is None
     assert calls.find("key") == calls.again((np.ones(2),)) == "undescribed"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setenv("PALLADIO_EXECUTOR", "reference"),
+        lambda patch: patch.setenv("PALLADIO_DEBUG_CHECKS", "1"),
+        lambda patch: patch.setenv("PALLADIO_NUM_THREADS", "3"),
+        lambda patch: patch.setenv("PALLADIO_CPU", "portable"),
+        lambda patch: patch.setitem(executors._forced, executors._FORCED, executors.REFERENCE),
+        lambda patch: pl.executor("reference"),
+        lambda patch: pl.enable_debug_checks(),
+        lambda patch: plgpu.enable_hardware_limits(),
+        lambda patch: changed(collected_checks, False),
+    ],
+)
+def test_a_call_is_not_repeated_under_another_setting(change: Callable[[pytest.MonkeyPatch], Any]) -> None:
+    calls = pl.KeptCalls()
+    calls.keep_again((X,), None, lambda x: "kept")
+    with pytest.MonkeyPatch.context() as patch:
+        with change(patch) or nullcontext():
+            assert calls.again((X,)) is None
+            calls.keep_again((X,), None, lambda x: "kept here")
+            assert calls.again((X,)) == "kept here"
+    assert calls.again((X,)) is None
+
+
+@contextmanager
+def changed(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def test_no_call_is_kept_for_an_option_without_a_hash() -> None:

@@ -15,6 +15,7 @@ HEAD = """
 import _thread, atexit, os, signal, sys, threading, warnings
 import numpy as np
 import palladio as pl
+import palladio.numpy as jnp
 from palladio.cpu.runtime import workers
 import torch
 
@@ -138,6 +139,32 @@ except KeyboardInterrupt:
     assert printed(program) == "interrupted True\n"
 
 
+def test_an_interrupt_ends_a_call_of_one_thread_before_its_last_task() -> None:
+    """The kernel has no loop, so that it does not poll itself; whole, the call takes seconds."""
+    program = """
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sums = pl.pallas_call(
+    lambda x_ref, o_ref: o_ref.__setitem__(..., jnp.sum(jnp.exp(jnp.sin(x_ref[...])), keepdims=True)),
+    pl.ShapeDtypeStruct((1 << 16, 1), np.float32), grid=(1 << 16,),
+    in_specs=[pl.BlockSpec(x.shape, lambda i: (0, 0))], out_specs=pl.BlockSpec((1, 1), lambda i: (i, 0)),
+    compiler_params=pl.CompilerParams(dimension_semantics=["parallel"]),
+)
+found = np.zeros((1 << 16, 1), np.float32)
+
+def interrupt():
+    while found[0] == 0:
+        os.sched_yield()
+    _thread.interrupt_main()
+
+threading.Thread(target=interrupt).start()
+try:
+    sums(x, out=found)
+except KeyboardInterrupt:
+    print("interrupted", bool(found[-1] == 0))
+"""
+    assert printed(program, threads=1) == "interrupted True\n"
+
+
 def test_a_signal_handler_calls_kernels_in_a_call() -> None:
     program = f"""
 inside = []
@@ -204,9 +231,11 @@ FORKS = f"""
 def fork(*_):
     global child
     child = os.fork()
-    if child == 0 and ENDS:
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(60)
-        os._exit(0 if right() else 1)
+        if ENDS:
+            os._exit(0 if right() else 1)
 
 right()
 child = None
@@ -225,3 +254,19 @@ def test_a_process_that_would_go_on_with_a_call_of_its_parent_ends_with_a_messag
     done = run(FORKS.replace("ENDS", "False"))
     message = "palladio: this process was forked in the middle of a call, and lacks its OpenMP threads; it ends here\n"
     assert (done.stdout, done.stderr) == ("256 True True\n", message)
+
+
+def test_a_process_forked_in_a_kernel_runs_the_next_ones_without_the_threads_of_its_parent() -> None:
+    """The first kernel has one task, the next one those of several threads; both are one native call."""
+    first = """
+def count(n_ref, o_ref):
+    odd = pl.fori_loop(0, n_ref[0], lambda i, value: (value * 3) ^ i, 1) & 1
+    o_ref[...] = jnp.full((1,), 2000 + odd)
+
+counted = pl.pallas_call(count, pl.ShapeDtypeStruct((1,), np.int32))
+both = pl.jit(lambda n, x: call(counted(n), x))
+right = lambda count=1: bool(np.all(both(np.array([count], np.int32), x) == 4))
+"""
+    forks = FORKS.replace("ENDS", "False").replace(f"right({LONG})", f"right({2000 * LONG})")
+    ends = "if child == 0: os._exit(0 if result and right() and workers._HELPERS.size == 3 else 1)\nprint"
+    assert printed(first + forks.replace("print", ends)) == "0 True True\n"

@@ -186,7 +186,12 @@ help:
 define internal i32 @spread(ptr %job) {
   %parallel = load ptr, ptr %parallel.place
   %missing = icmp eq ptr %parallel, null
-  br i1 %missing, label %refuse, label %ask
+  br i1 %missing, label %refuse, label %check
+check:
+  %forked.address = load ptr, ptr %forked.place
+  %forked = load i64, ptr %forked.address
+  %alone = icmp ne i64 %forked, 0
+  br i1 %alone, label %refuse, label %ask
 ask:
   %function = load ptr, ptr %most.place
   %most = call i32 %function()
@@ -259,18 +264,18 @@ sized:
   %two = icmp sgt i64 %threads, 1
   %both = and i1 %large, %several
   %spreads = and i1 %both, %two
+  %turns = mul i64 %most, TURNS
+  %part = sdiv i64 %tasks, %turns
+  %some = icmp sgt i64 %part, 0
+  %piece = select i1 %some, i64 %part, i64 1
+  %chunk = select i1 %both, i64 %piece, i64 %tasks
+  store i64 %chunk, ptr %chunk.place
   br i1 %spreads, label %spread, label %alone
 alone:
-  store i64 %tasks, ptr %chunk.place
   call void @run(ptr %job, i64 0)
   br label %measured
 spread:
   store i64 %threads, ptr %threads.place
-  %turns = mul i64 %threads, TURNS
-  %part = sdiv i64 %tasks, %turns
-  %some = icmp sgt i64 %part, 0
-  %chunk = select i1 %some, i64 %part, i64 1
-  store i64 %chunk, ptr %chunk.place
   %refused = call i32 @spread(ptr %job)
   %back = icmp ne i32 %refused, 0
   br i1 %back, label %give, label %measured

@@ -75,7 +75,7 @@ _WORDS = (
     *("known", "dynamic", "axes"),  # the tasks of the axes of known size; the other axes, and their number
     *("first", "weight", "brief", "most_threads"),
     *("tasks", "chunk", "threads", "next", "entered", "ended", "busy"),  # the native code's own
-    *("failure", "responders", "poll", *_OF_OPENMP, *_OF_THE_C_LIBRARY, "environment"),
+    *("failure", "responders", "poll", "forked", *_OF_OPENMP, *_OF_THE_C_LIBRARY, "environment"),
 )
 Array = np.ndarray[Any, Any]
 
@@ -118,18 +118,24 @@ def text() -> str:
     return "\n\n".join(functions)
 
 
+_forked = ctypes.c_int64()
+"""1 in a forked process, where OpenMP would wait without end for threads that have stayed in the parent."""
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(setattr, _forked, "value", 1))
+
+
 class _Failure(ctypes.Structure):
     """The first failure of a thread of the call; true if there is one.
 
-    A process that was forked while OpenMP's threads worked for the call ends here: they have stayed in the parent, and
-    OpenMP would wait for them without end.
+    A process that was forked while OpenMP's threads worked for the call ends here.
     """
 
     _fields_ = (("status", ctypes.c_int64), ("is_spread", ctypes.c_int64))
-    process = 0
 
     def __bool__(self) -> bool:
-        if self.is_spread and os.getpid() != self.process:
+        if self.is_spread and _forked.value:
             os.write(2, LEFT_BEHIND)
             os._exit(1)
         return self.status != 0
@@ -177,16 +183,11 @@ class Calls:
         self.calls = list(calls)
         self.dynamic = [(ctypes.c_int64 * (3 * len(call.dynamic)))() for call in calls]
         self.given: tuple[int, ...] = ()
-        self.prepare()
+        self.is_connected = False
+        self.set(**{word: _address(name) for word, name in _OF_THE_C_LIBRARY.items()})
+        self.set(poll=POLL, failure=ctypes.addressof(self.failure), forked=ctypes.addressof(_forked))
         for number, call in enumerate(calls):
             self.place(number, call)
-
-    def prepare(self) -> None:
-        """Begin in this process, without other threads."""
-        self.process = self.failure.process = _process
-        self.is_connected = False
-        self.set(**{word: _address(name) for word, name in _OF_THE_C_LIBRARY.items()}, parallel=0)
-        self.set(poll=POLL, failure=ctypes.addressof(self.failure))
 
     def set(self, **values: int) -> None:
         """Set words of all calls."""
@@ -247,8 +248,6 @@ class Calls:
             Deadlocked: a kernel ended early without an exception.
             BaseException: of a callback; of a signal handler, in the main thread.
         """
-        if self.process != _process:
-            self.prepare()
         size = self.stride * threads
         memory = self.memory
         if memory is None or memory.nbytes < size:
@@ -282,7 +281,7 @@ class Calls:
 
     def connects(self) -> bool:
         """Use the threads of OpenMP from now on; False if there are none, or they are used already."""
-        functions = None if self.is_connected or _left_behind else _of_openmp()
+        functions = None if self.is_connected or _forked.value else _of_openmp()
         if functions is None:
             return False
         self.set(**functions)
@@ -315,7 +314,7 @@ def _code() -> MachineCode:
 def _address(name: str) -> int:
     """The address of a function of the C library; 0 if there is none."""
     try:
-        return external(name)
+        return external(name) if os.name == "posix" else 0
     except Unknown:
         return 0
 
@@ -335,19 +334,6 @@ def _of_openmp() -> Mapping[str, int] | None:
     return _found or None
 
 
-_process, _left_behind = os.getpid(), False
-
-
-def _leave_behind() -> None:
-    """In a forked process: OpenMP would wait for threads that have stayed in the parent."""
-    global _process, _left_behind
-    _process, _left_behind = os.getpid(), True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_behind)
-
-
 _IDLE: list[Calls] = []
 
 
@@ -357,7 +343,7 @@ def spread(call: Call, threads: int) -> float | None:
     Raises:
         Deadlocked, BaseException: as `Calls.run`.
     """
-    if call.callbacks or _left_behind or _of_openmp() is None:
+    if call.callbacks or _forked.value or _of_openmp() is None:
         return None
     call = replace(call, brief=ctypes.c_int64(-1))  # the caller has decided
     try:
