@@ -212,6 +212,18 @@ print(os.waitpid(child, 0)[1], right(), workers._HELPERS.size)
     assert printed(program) == "0 True 0\n"
 
 
+def test_so_does_one_that_was_forked_before_its_first_call() -> None:
+    program = """
+torch.ones(1 << 20).exp()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if right() and right() and workers._HELPERS.size == 3 else 1)
+print(os.waitpid(child, 0)[1], "palladio.cpu.runtime.native" in sys.modules)
+"""
+    assert printed(program) == "0 False\n"
+
+
 def test_the_first_exception_is_kept_where_a_failed_call_polls_again() -> None:
     class Raises:
         def run(self, table: int) -> None:

@@ -118,8 +118,18 @@ def text() -> str:
     return "\n\n".join(functions)
 
 
-_forked = ctypes.c_int64()
-"""1 in a forked process, where OpenMP would wait without end for threads that have stayed in the parent."""
+def _is_forked() -> bool:
+    """True if this process was forked and has executed no other program since; False where the system does not tell."""
+    with contextlib.suppress(OSError, IndexError):
+        flags = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[6]
+        return bool(int(flags) & _PF_FORKNOEXEC)
+    return False
+
+
+_PF_FORKNOEXEC = 0x40  # Linux, include/linux/sched.h
+_forked = ctypes.c_int64(_is_forked())
+"""1 in a forked process, where OpenMP would wait without end for threads that have stayed in the parent. The process
+may have been forked before this module was imported."""
 
 
 if hasattr(os, "register_at_fork"):
