@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 
+from palladio.cpu.runtime import native
 from palladio.cpu.runtime.callbacks import POLL, SIGNATURE, Responder
+from palladio.cpu.runtime.machine_code import MachineCode
 
 HEAD = """
 import _thread, atexit, os, signal, sys, threading, warnings
@@ -184,6 +188,22 @@ for each in callers: each.join()
 print(found == [True] * 80)
 """
     assert printed(program) == "True\n"
+
+
+def test_calls_keep_the_code_that_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads that begin at once compile it each for itself, and only one finds its own again."""
+    made = []
+
+    def compiled() -> MachineCode:
+        code = MachineCode(native.text())
+        made.append(weakref.ref(code))
+        return code
+
+    monkeypatch.setattr(native, "_code", compiled)
+    calls = native.Calls([])
+    gc.collect()
+    (code,) = made
+    assert code() is not None and calls.native is not None
 
 
 @pytest.mark.parametrize("before", ["", "right()"])

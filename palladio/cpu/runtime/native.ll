@@ -264,6 +264,7 @@ sized:
   %two = icmp sgt i64 %threads, 1
   %both = and i1 %large, %several
   %spreads = and i1 %both, %two
+  ; Work for several threads is done in pieces by one alone too, which notices interrupts between them.
   %turns = mul i64 %most, TURNS
   %part = sdiv i64 %tasks, %turns
   %some = icmp sgt i64 %part, 0

@@ -182,7 +182,8 @@ class Calls:
     """The state of consecutive calls, for one thread at a time."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self.native = _code().call
+        self.code = _code()  # kept: threads that begin at once have each their own, of which the cache keeps one
+        self.native = self.code.call
         self.words = (ctypes.c_int64 * (_SIZE * len(calls)))()
         self.address = ctypes.addressof(self.words)
         self.stopped = ctypes.c_int64()
@@ -268,7 +269,7 @@ class Calls:
                 self.give(*given)
             self.responders[0].callbacks = self.calls[first].callbacks
             status: int = self.native(self.address, None, self.place_of_at, first, last)
-            if status == SPREAD and self.connects():
+            if status == SPREAD and self.connects(threads):
                 status = self.native(self.address, None, self.place_of_at, self.at, last)
         finally:
             if size <= SMALL_ARENA:
@@ -283,17 +284,22 @@ class Calls:
         """Set the words that may differ between runs."""
         self.given = ()
         self.set(arenas=memory, most_threads=threads, weight=weight)
+        self.respond(threads if self.is_connected else 1)
+        self.given = memory, threads, weight
+
+    def respond(self, threads: int) -> None:
+        """Have responders for some threads."""
         if threads > len(self.responders):
             self.responders += [Responder.take((), self.failure) for _ in range(len(self.responders), threads)]
             self.table = (ctypes.c_void_p * threads)(*(each.address for each in self.responders))
             self.set(responders=ctypes.addressof(self.table))
-        self.given = memory, threads, weight
 
-    def connects(self) -> bool:
+    def connects(self, threads: int) -> bool:
         """Use the threads of OpenMP from now on; False if there are none, or they are used already."""
         functions = None if self.is_connected or _forked.value else _of_openmp()
         if functions is None:
             return False
+        self.respond(threads)
         self.set(**functions)
         for number, call in enumerate(self.calls):
             if call.callbacks:  # any Python may run in one, also a fork
