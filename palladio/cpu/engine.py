@@ -20,9 +20,10 @@ from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
 from palladio.cpu.runtime.machine_code import MachineCode
 from palladio.cpu.runtime.memory import POOL, address_of, fill, of_own_dtype, output
 from palladio.cpu.runtime.native import BRIEF_S, BRIEF_SPREAD_S, SMALL_ARENA
-from palladio.cpu.runtime.status import Deadlocked, Status
+from palladio.cpu.runtime.status import Deadlocked, Refetched, Status
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Eqn
+from palladio.lower.grids.refetched import comes_back, maps_by_data
 from palladio.ops.grid import InitMarks, extents
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
@@ -106,6 +107,7 @@ class GridCall:
         self.rows = [type.shape[0] if type.shape else 1 for type in (*types, *grid.output_types)]
         # It neither changes nor copies its operands, and never waits.
         self.plain = not self.written and not grid.aliases and not kernel.synchronises
+        self.maps_by_data = maps_by_data(grid, kernel)
         self._make_tables()
 
     def _make_tables(self) -> None:
@@ -137,6 +139,10 @@ class GridCall:
             for target, result in zip(out, self(values), strict=True):  # non-temporal stores write only whole vectors
                 np.copyto(target, result)
             return out
+        if self.maps_by_data:
+            points, scalars = extents(self.grid.sizes, values[: self.first]), values[self.first :][: self.grid.scalars]
+            if any(comes_back(each, points, scalars) for each in self.maps_by_data):
+                raise Refetched
         sizes, tasks = self.known or self.extents(values[: self.first])
         inputs = [
             owned(value) if n in self.written else row_major(value) for n, value in enumerate(values[self.first :])

@@ -21,7 +21,7 @@ from palladio.cpu.first_rows import first_rows
 from palladio.cpu.launches.engine import compile_launch
 from palladio.cpu.lower import lower_grid
 from palladio.cpu.rule_table import OF_RARE_DTYPES
-from palladio.cpu.runtime.status import Deadlocked
+from palladio.cpu.runtime.status import LeftToEvaluator
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.ir.evaluate import Evaluator, Runner
 from palladio.lower.refused import Refused
@@ -62,7 +62,9 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
 
 @dataclass(frozen=True)
 class _Native:
-    """One kernel call as machine code. If it deadlocks, the evaluator runs the call and explains why."""
+    """One kernel call as machine code. The evaluator runs a call that deadlocks, and explains why, or one that fetches
+    blocks after stores to them.
+    """
 
     run: Compiled
     eqn: Eqn
@@ -76,7 +78,7 @@ class _Native:
         before = [np.array(values[n]) for n in changed]
         try:
             return self.run(values, out)
-        except Deadlocked:
+        except LeftToEvaluator:
             for n, value in zip(changed, before, strict=True):
                 np.copyto(values[n], value)
             return self.evaluator.runner(alone(self.eqn))(values, out)
@@ -108,7 +110,7 @@ class _Alone:
             return self.direct(values, out)
         except Exception as error:
             with attach(self.native.eqn.location, f"running {self.name}"):
-                if isinstance(error, Deadlocked):
+                if isinstance(error, LeftToEvaluator):
                     return self.native.run_or_explain(values, out)
                 raise error
 

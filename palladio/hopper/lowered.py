@@ -171,6 +171,7 @@ class Lowered:
         threads: the number of threads of a block.
         shared_bytes: dynamic shared memory of a block, aligned to 1024 bytes.
         aliases: pairs (operand, output) that share memory.
+        copied: pairs (operand, output): the output starts with the values of the operand, in memory of its own.
         registers: the register counts that warpgroups request, if any.
         dynamic: the operands, numbers of the host, with the sizes of the grid's other axes.
         sizes: the sizes of the axes of a `grid_call`, None for those that its first operands give; each is at least 1.
@@ -186,6 +187,7 @@ class Lowered:
     threads: int
     shared_bytes: int
     aliases: tuple[tuple[int, int], ...] = ()
+    copied: tuple[tuple[int, int], ...] = ()
     registers: tuple[Registers, ...] = field(default=())
     dynamic: tuple[int, ...] = ()
     sizes: tuple[int | None, ...] = ()

@@ -391,23 +391,24 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
         for n, value in zip(positions.operands, values, strict=True)
     ]
     scalars, arrays = values[: grid.scalars], [*values[grid.scalars :], *outputs]
-    fetched = {
-        source - grid.scalars: target for source, target in grid.aliases if positions.operands[source] not in written
-    }
-    for number, target in fetched.items():
-        if number >= 0:
+    copied = set()
+    for source, target in grid.aliases:
+        number, place = source - grid.scalars, positions.operands[source]
+        if number >= 0 and place in kernel.read and place not in written:
             arrays[number] = outputs[target]
+            copied |= {number, len(grid.inputs) + target}
     blocks = (*grid.inputs, *grid.outputs)
     extra = tuple(np.int32(size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None)
     # If the kernel writes to its scalars, an index map may have other results for the same grid indices.
     steady = written.isdisjoint(positions.operands[: grid.scalars])
     walks = [
-        _Walk(array, block, steady, n in written, number in fetched and not block.stays)
+        _Walk(array, block, steady, n in written, number in copied and not block.stays)
         for number, (n, array, block) in enumerate(zip(positions.arrays[grid.scalars :], arrays, blocks, strict=True))
     ]
     kept = [walk for walk in walks if walk.written]
+    in_turn = [*walks[len(grid.inputs) :], *walks[: len(grid.inputs)]]  # blocks are stored before others are fetched
     for ids, moved in _points(sizes):
-        for walk in walks:
+        for walk in in_turn:
             if moved <= walk.last_axis or not walk.lasts:
                 given = walk.block.as_given
                 if given is not None:
@@ -416,7 +417,10 @@ def _grid_eval(*operands: Any, grid: Grid, kernel: Program) -> ControlEval:
                     walk.move((yield Run(walk.block.index_map, (*ids, *scalars))))
         yield Run(kernel, (*ids, *extra, *scalars, *[walk.window.view for walk in walks], *scratch))
         for walk in kept:
-            walk.window.keep()
+            if not walk.copied:
+                walk.keep()
+    for walk in kept:
+        walk.keep()
     return outputs
 
 
@@ -437,19 +441,20 @@ class _Walk:
     A copy that the kernel writes to is reused, too: what it stored past the edge lasts until the index changes.
 
     Args:
-        fetched: whether blocks are copies, since an output in the same memory changes.
+        copied: whether blocks are copies, since an input and an output are one memory. They are fetched, and stored,
+            when the index changes.
     """
 
-    __slots__ = ("array", "block", "fetched", "indices", "last_axis", "window", "written")
+    __slots__ = ("array", "block", "copied", "home", "indices", "last_axis", "window", "written")
 
-    def __init__(self, array: Array, block: BlockMap, steady: bool, written: bool, fetched: bool) -> None:
+    def __init__(self, array: Array, block: BlockMap, steady: bool, written: bool, copied: bool) -> None:
         self.array = array
         self.block = block
         self.written = written
-        self.fetched = fetched
+        self.copied = copied
         self.last_axis = block.last_axis if steady else len(block.index_map.inputs)
-        self.indices: tuple[int, ...] | None = None
-        self.window = Window(array, array)
+        self.indices: tuple[Any, ...] | None = None
+        self.window = self.home = Window(array, array)
 
     @property
     def lasts(self) -> bool:
@@ -458,14 +463,24 @@ class _Walk:
 
     def move(self, found: Sequence[Any]) -> None:
         """Go to the block at these indices."""
-        if self.block.contiguous:
-            indices = tuple(map(int, found))
+        contiguous = self.block.contiguous
+        if contiguous or self.copied:
+            indices = tuple(map(int, found) if contiguous else (np.asarray(each).tolist() for each in found))
             if indices == self.indices and self.lasts:
                 return
+            if self.copied and self.written and self.indices is not None:
+                self.keep()
             self.indices = indices
-        self.window = window(self.array, self.block, found)
-        if self.fetched:
-            self.window = Window(_read_only(self.window.view.copy()), self.array)
+        self.window = self.home = window(self.array, self.block, found)
+        if self.copied:
+            copy = self.home.view.copy()
+            self.window = Window(copy if self.written else _read_only(copy), self.array)
+
+    def keep(self) -> None:
+        """Write a copied block back to the array."""
+        if self.copied:
+            self.home.view[...] = self.window.view
+        self.home.keep()
 
 
 def _read_only(value: Array) -> Array:
@@ -487,7 +502,8 @@ grid_call = Op(
     "grid_call",
     "Runs `kernel` for every point of the grid, the last axis fastest, on references to blocks of the arrays. "
     "Returns the outputs, which start uninitialised or as a copy of the input that they alias; blocks of that input "
-    "are fetched from the output when their index changes. Axes marked parallel may run in any order.",
+    "are fetched from the output when their index changes, and its own are stored then. Axes marked parallel may run "
+    "in any order.",
     _grid_type,
     _grid_eval,
     effects=_grid_effects,

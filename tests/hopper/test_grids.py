@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import palladio as pl
+import palladio.numpy as jnp
 import palladio.tpu as pltpu
+from palladio import lax
 
 F32 = np.dtype(np.float32)
 X = np.arange(96, dtype=F32).reshape(12, 8)
@@ -64,3 +66,77 @@ def test_positions_of_an_indirect_block_are_looked_up(axis: int) -> None:
     shape = (3, 8) if axis == 0 else (12, 3)
     out = pl.BlockSpec((None, *shape), lambda i, *_: (i, 0, 0))
     same_on_twin(body, [pl.BlockSpec(block, indices)], ROWS, X, out=out, shape=(4, *shape))
+
+
+def accumulated(x: Any, out: Any) -> None:
+    out[...] += x[...]
+
+
+def read_after_stores(x: Any, out: Any) -> None:
+    out[...] = x[...] + 1
+
+    def add(_: Any, carry: int) -> int:
+        out[...] = out[...] * 2 + x[...]
+        return carry
+
+    lax.fori_loop(0, 2, add, 0)
+
+
+def exchanged_rows(x: Any, out: Any) -> None:
+    out[0] = x[1] + 1
+    out[1] = x[0] + 1
+
+
+@pytest.mark.parametrize("body", [accumulated, read_after_stores, exchanged_rows])
+@pytest.mark.parametrize("read", ["own", "one", "next"])
+def test_an_aliased_input_keeps_its_values_while_blocks_store(body: Callable[..., None], read: str) -> None:
+    maps = {"own": lambda i, k: (i, 0), "one": lambda i, k: (0, 0), "next": lambda i, k: (jnp.minimum(i + 1, 5), 0)}
+
+    def call(executor: str) -> Any:
+        return pl.pallas_call(
+            body,
+            pl.ShapeDtypeStruct(X.shape, F32),
+            grid=(6, 2),
+            in_specs=[pl.BlockSpec((2, 8), maps[read])],
+            out_specs=pl.BlockSpec((2, 8), maps["own"]),
+            input_output_aliases={0: 0},
+            interpret=executor,
+        )(X)
+
+    np.testing.assert_array_equal(call("hopper-twin"), call("reference"))
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_an_alias_counts_prefetched_scalars(is_read: bool) -> None:
+    def body(rows: Any, y: Any, x: Any, out: Any) -> None:
+        out[...] = (x if is_read else out)[...] * 10 + y[...]
+
+    def call(executor: str) -> Any:
+        row, own = pl.BlockSpec((1, 8), lambda i, rows: (rows[i], 0)), pl.BlockSpec((1, 8), lambda i, _: (i, 0))
+        spec = pltpu.PrefetchScalarGridSpec(1, (4,), [own, row], row)
+        kernel = pl.pallas_call(
+            body, pl.ShapeDtypeStruct(X.shape, F32), grid_spec=spec, input_output_aliases={2: 0}, interpret=executor
+        )
+        return kernel(np.int32([9, 2, 11, 0]), X[:4] + 1, X)
+
+    np.testing.assert_array_equal(call("hopper-twin"), call("reference"))
+
+
+def test_a_prefetched_scalar_names_blocks_while_its_alias_is_stored_to() -> None:
+    def body(rows: Any, x: Any, changed: Any, out: Any) -> None:
+        out[...] = x[...]
+        changed[pl.program_id(0)] = 0
+
+    def call(executor: str) -> Any:
+        spec = pltpu.PrefetchScalarGridSpec(
+            1,
+            (4,),
+            [pl.BlockSpec((1, 8), lambda i, rows: (rows[3 - i], 0))],
+            [pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec((1, 8), lambda i, _: (i, 0))],
+        )
+        kinds = [pl.ShapeDtypeStruct((4,), np.int32), pl.ShapeDtypeStruct((4, 8), F32)]
+        kernel = pl.pallas_call(body, kinds, grid_spec=spec, input_output_aliases={0: 0}, interpret=executor)
+        return kernel(np.int32([9, 2, 11, 0]), X)
+
+    for found, expected in zip(call("hopper-twin"), call("reference"), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -64,9 +64,10 @@ WHOLE = pl.BlockSpec(memory_space=pl.ANY)
         (blocks(lambda i, j: (3 - i, 3 - j)), blocks(lambda i, j: (3 - i, 3 - j))),
         (blocks(lambda i, j: (0, 0)), blocks(lambda i, j: (i, j))),
         (blocks(lambda i, j: (2 + i // 2, j)), blocks(lambda i, j: (0, j))),
+        (blocks(lambda i, j: (i, j)), blocks(lambda i, j: (0, 0), (8, 2))),
         (WHOLE, WHOLE),
     ],
-    ids=["same", "transposed", "stays", "backwards", "fetched once", "disjoint", "main memory"],
+    ids=["same", "transposed", "stays", "backwards", "fetched once", "disjoint", "never left", "main memory"],
 )
 def test_blocks_that_are_fetched_before_stores_to_them(read: Any, write: Any) -> None:
     assert refusal(read, write) == ""
@@ -77,7 +78,7 @@ def test_blocks_that_are_fetched_before_stores_to_them(read: Any, write: Any) ->
     [
         (blocks(lambda i, j: (j, 0)), blocks(lambda i, j: (j, 0))),
         (blocks(lambda i, j: (i, j)), blocks(lambda i, j: (j, i))),
-        (blocks(lambda i, j: (i, j)), blocks(lambda i, j: (0, 0), (8, 2))),
+        (blocks(lambda i, j: (i, j)), blocks(lambda i, j: (0, j), (8, 2))),
         (WHOLE, blocks(lambda i, j: (i, j))),
         (pl.BlockSpec((pl.Element(2), 2), lambda i, j: (i, 0)), blocks(lambda i, j: (i, 0))),
     ],

@@ -123,3 +123,75 @@ def test_an_input_that_stays_sees_the_stores_to_blocks_of_its_alias(interpret: A
         interpret=interpret,
     )
     assert call(np.zeros(3, np.int32)).tolist() == [1, 2, 2]
+
+
+@pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
+def test_a_block_reaches_main_memory_when_the_grid_leaves_it(interpret: Any) -> None:
+    def kernel(x: Any, out: Any, held: Any) -> None:
+        pltpu.sync_copy(x, held)
+        out[...] = held[...] + 1
+        pltpu.sync_copy(x, held)
+        out[...] = out[...] * 10 + held[...]
+
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((3,), np.int32),
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+        scratch_shapes=[pltpu.VMEM((3,), np.int32)],
+        input_output_aliases={0: 0},
+        interpret=interpret,
+    )
+    assert call(np.array([0, 1, 2], np.int32)).tolist() == [10, 21, 32]
+
+
+@pytest.mark.filterwarnings("error::palladio.NotCompiledWarning")
+@pytest.mark.parametrize("interpret", [*EXECUTORS, "hopper-twin"], ids=str)
+def test_blocks_that_the_output_holds_are_fetched_as_they_were(interpret: Any) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[1 + pl.program_id(0)] = x[0] + 10
+
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((4,), np.int32),
+        grid=(3,),
+        in_specs=[pl.BlockSpec((1,), lambda i: (i,))],
+        out_specs=pl.BlockSpec((4,), lambda i: (0,)),
+        input_output_aliases={0: 0},
+        interpret=interpret,
+    )
+    assert call(np.arange(4, dtype=np.int32)).tolist() == [0, 10, 11, 12]
+
+
+def update(interpret: Any, index_map: Any = lambda i, order: (order[i],), block: Any = (1,)) -> Any:
+    """Ten times each block that the order names, and the number of the step."""
+
+    def kernel(order: Any, x: Any, out: Any) -> None:
+        out[...] = x[...] * 10 + pl.program_id(0)
+
+    spec = pl.BlockSpec(block, index_map)
+    return pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((4,), np.int32),
+        grid_spec=pltpu.PrefetchScalarGridSpec(1, (4,), [spec], spec),
+        input_output_aliases={1: 0},
+        interpret=interpret,
+    )
+
+
+@pytest.mark.filterwarnings("error::palladio.NotCompiledWarning")
+@pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
+@pytest.mark.parametrize("shifted", [False, True], ids=["loaded", "computed"])
+def test_blocks_that_data_name_are_fetched_again(interpret: Any, shifted: bool) -> None:
+    call = update(interpret, (lambda i, order: (order[i] + 1,)) if shifted else (lambda i, order: (order[i],)))
+    x = np.arange(1, 5, dtype=np.int32)
+    for order, expected in (([2, 2, 0, 2], [12, 2, 313, 4]), ([3, 1, 0, 2], [12, 21, 33, 40])):
+        assert call(np.array(order, np.int32) - shifted, x).tolist() == expected
+    assert x.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.filterwarnings("ignore::palladio.NotCompiledWarning")
+@pytest.mark.parametrize("interpret", ["reference", "simulator", "cpu"])
+def test_windows_that_data_name_may_overlap(interpret: Any) -> None:
+    call = update(interpret, block=(pl.Element(2),))
+    found = call(np.array([0, 1, 2, 0], np.int32), np.arange(1, 5, dtype=np.int32))
+    assert found.tolist() == [103, 2013, 312, 42]

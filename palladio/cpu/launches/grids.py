@@ -23,7 +23,7 @@ from palladio.types.types import RefType
 
 
 def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) -> Sequence[LazyArray]:
-    require_fetched_first(grid, kernel, "the CPU")
+    require_fetched_first(grid, kernel, "the CPU", by_data=False)
     e, function = scope.e, scope.function
     given = iter(operands[: grid.dynamic])
     sizes: list[Int] = [_size(scope, next(given)) if size is None else size for size in grid.sizes]

@@ -11,5 +11,13 @@ class Status:
     CALLBACK_FAILED = 4  # a callback to Python has failed
 
 
-class Deadlocked(Exception):
+class LeftToEvaluator(Exception):
+    """A call that only the evaluator runs, or explains."""
+
+
+class Refetched(LeftToEvaluator):
+    """A grid comes back to a block of an input that it has changed through an output."""
+
+
+class Deadlocked(LeftToEvaluator):
     """All threads wait for each other, or one has an error that only the machine can explain."""

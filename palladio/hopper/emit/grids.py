@@ -82,10 +82,18 @@ def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> Lowered
         cluster=1,
         threads=WARPGROUP_THREADS,
         shared_bytes=made.plan.bytes,
-        aliases=tuple((grid.dynamic + grid.scalars + source, target) for source, target in grid.aliases),
+        aliases=_pairs(grid, kernel, read=False),
+        copied=_pairs(grid, kernel, read=True),
         dynamic=tuple(operand for operand, axis in enumerate(unknown) if axis in grid.scheduled.tasks),
         sizes=grid.sizes,
     )
+
+
+def _pairs(grid: Grid, kernel: Program, read: bool) -> tuple[tuple[int, int], ...]:
+    """The aliases of operands that are read, which keep their values in memory of their own, or of the others."""
+    unread = set(range(grid.scalars, grid.scalars + len(grid.inputs)))
+    unread -= {n for n in unread if grid.positions.operands[n] in kernel.read | kernel.written}
+    return tuple((grid.dynamic + source, target) for source, target in grid.aliases if (source not in unread) == read)
 
 
 def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStack) -> Iterator[Scalar]:
@@ -122,7 +130,6 @@ def _indices(grid: Grid, sizes: Mapping[int, str], scope: Scope, loops: ExitStac
 def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -> None:
     """Bind the references to scalars and blocks."""
     variables = inputs.arrays
-    aliased = {grid.scalars + source: grid.scalars + len(grid.inputs) + target for source, target in grid.aliases}
     indices = [scope.env[var] for var in inputs.indices]
     scalars = variables[: grid.scalars]
     for number, var in enumerate(scalars):
@@ -130,12 +137,9 @@ def _blocks(grid: Grid, inputs: KernelInputs[Var], made: Kernel, scope: Scope) -
     maps = (*grid.inputs, *grid.outputs)
     for number, (var, block) in enumerate(zip(variables[grid.scalars :], maps, strict=True), grid.scalars):
         use = made.use(var)
-        partner = aliased.get(number)
         array = made.arrays[number]
         window, sizes = _window(block, array.shape, scope, [*indices, *(scope.env[each] for each in scalars)])
-        root = var if partner is None else variables[partner]
-        constant = not use.written and partner is None
-        scope.env[var] = Global(number, made.named[number], _whole(block, array), constant, root, window, sizes)
+        scope.env[var] = Global(number, made.named[number], _whole(block, array), not use.written, var, window, sizes)
 
 
 def _whole(block: BlockMap, array):  # type: ignore[no-untyped-def]

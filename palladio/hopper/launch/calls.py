@@ -40,7 +40,7 @@ class KernelCall:
         self.by_value = tuple(each.operand for each in lowered.parameters if isinstance(each, ScalarParameter))
         self._host = frozenset((*self.by_value, *lowered.dynamic))
         self._outputs = [array for array in lowered.arrays if array.role == "output"]
-        self.plain = not (self._zeroed or lowered.dynamic or lowered.aliases) and lowered.grid > 0
+        self.plain = not (self._zeroed or lowered.dynamic or lowered.aliases or lowered.copied) and lowered.grid > 0
 
     def on(self, device: int) -> LoadedKernel:
         """The kernel, loaded on a device.
@@ -98,7 +98,7 @@ class KernelCall:
         outputs = [each or library.empty(array.shape, array.dtype, device) for each, array in zip(given, self._outputs)]
         memory = [self._memory(array, operands, outputs, library, device) for array in self.lowered.arrays]
         if not self.plain:
-            self._prepare(memory, operands, outputs, kernel, stream)
+            self._prepare(memory, operands, outputs, library, device)
         blocks = self.lowered.blocks(operands) if self._host else self.lowered.grid
         if blocks:
             numbers = tuple([operands[number] for number in self.by_value])
@@ -118,17 +118,22 @@ class KernelCall:
         return outputs[array.position] if array.role == "output" else library.empty(array.shape, array.dtype, device)
 
     def _prepare(
-        self, memory: list[Any], operands: Sequence[Any], outputs: list[CardArray], kernel: LoadedKernel, stream: int
+        self, memory: list[Any], operands: Sequence[Any], outputs: list[CardArray], library: Library, device: int
     ) -> None:
         """Initialise memory before the launch: aliased outputs, zeroed workspaces, and all outputs of an empty grid."""
-        known, arrays = kernel.driver, self.lowered.arrays
+        kernel, stream, arrays = self.on(device), library.stream(device), self.lowered.arrays
+        known = kernel.driver
         with known.current(kernel.device):
-            for source, target in self.lowered.aliases:
+            for source, target in (*self.lowered.aliases, *self.lowered.copied):
                 operand, output = operands[source], outputs[target]
-                if operand.address != output.address and output.nbytes:
-                    known.call("cuMemcpyDtoDAsync", output.address, operand.address, output.nbytes, stream)
                 number = next(n for n, each in enumerate(arrays) if (each.role, each.position) == ("operand", source))
-                memory[number] = output
+                to = output
+                if (source, target) in self.lowered.aliases:
+                    memory[number] = output
+                elif operand.address == output.address:  # the kernel reads the values of the call from a copy
+                    memory[number] = to = library.empty(operand.shape, operand.dtype, device)
+                if operand.address != to.address and output.nbytes:
+                    known.call("cuMemcpyDtoDAsync", to.address, operand.address, output.nbytes, stream)
             empty = [] if self.lowered.blocks(operands) else [*outputs]
             for each in (*(memory[number] for number in self._zeroed), *empty):
                 if each.nbytes:

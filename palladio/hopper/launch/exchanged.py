@@ -90,8 +90,8 @@ def exchanged(direct: DirectLaunch, exchange: Exchange, described: Description) 
         direct: the launch of the kernel, whose arrays are the operands, the numbers among them, and the result.
     """
     operands, words = described.operands, described.words
-    *given, result = described.arrays
-    lazy = any(str(dtype) in _PARTS and (not shape or shape[-1] < 2) for shape, dtype in given)
+    result = described.result_type
+    lazy = any(str(dtype) in _PARTS and math.prod(shape) == 1 for shape, dtype in described.arrays)
     known = all(_kind(dtype, len(shape)) is not None for shape, dtype in described.arrays)
     if not known or lazy or len(operands) > MOST or not math.prod(result[0]):
         return None

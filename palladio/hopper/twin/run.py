@@ -149,6 +149,7 @@ def run_all(lowered: Lowered, operands: Sequence[Any]) -> list[Result]:
 def _arrays(lowered: Lowered, operands: Sequence[Any]) -> list[np.ndarray]:
     made: dict[tuple[str, int], np.ndarray] = {}
     source_of = {output: operand for operand, output in lowered.aliases}
+    start_of = {output: operand for operand, output in lowered.copied}
     ordered = sorted(lowered.arrays, key=lambda array: array.role != "operand")  # aliases point to operands
     for array in ordered:
         if array.role == "output" and array.position in source_of:
@@ -157,6 +158,8 @@ def _arrays(lowered: Lowered, operands: Sequence[Any]) -> list[np.ndarray]:
             data = _empty(array)
             if array.role == "operand":
                 data[...] = _operand(array, operands)
+            elif array.role == "output" and array.position in start_of:
+                data[...] = made["operand", start_of[array.position]]
         made[array.role, array.position] = data
     return [made[array.role, array.position] for array in lowered.arrays]
 

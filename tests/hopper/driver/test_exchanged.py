@@ -171,6 +171,21 @@ def test_a_part_of_a_complex_number_may_be_lazily_negated(longer: list[Any], dty
         assert kept(given).tolist() == [wanted] and longer
 
 
+def test_a_lazily_negated_array_for_the_result_is_refused(longer: list[Any]) -> None:
+    def total(x: Any) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[0] = x[0] + x[1]
+
+        return plgpu.kernel(body, pl.ShapeDtypeStruct((1,), x.dtype))(x)
+
+    x = torch.tensor([1.0, 2.0])
+    kept = jit(total).ahead(x)
+    for _ in range(2):
+        assert kept(x, out=torch.zeros(1)).tolist() == [3]
+    with pytest.raises(PalladioError, match="not in row-major order without gaps"):
+        kept(x, out=torch._neg_view(torch.zeros(1)))
+
+
 def test_another_thread_and_another_context(card: FakeDriver, longer: list[Any]) -> None:
     x, y = operands()
     kept = jit(hopper.matmul).ahead(x, y)

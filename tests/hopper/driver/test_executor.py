@@ -140,6 +140,22 @@ def test_an_output_that_starts_as_an_input_leaves_it_alone(card: FakeDriver, cud
     assert np.array_equal(numpy_of(x), X + 1)
 
 
+def test_an_input_that_is_the_output_too_keeps_its_values(card: FakeDriver, cuda: Torch) -> None:
+    def reversed_rows(x: Any, out: Any) -> None:
+        for row in range(4):
+            out[row] = x[3 - row] + 1
+
+    x = cuda.tensor(X)
+    call = pl.pallas_call(reversed_rows, pl.ShapeDtypeStruct((4, 32), F32), input_output_aliases={0: 0})
+    for _ in range(2):
+        before = numpy_of(x).copy()
+        assert np.array_equal(numpy_of(call(x)), before[::-1] + 1)
+        assert np.array_equal(numpy_of(x), before)
+        assert call(x, out=x) is x
+        assert np.array_equal(numpy_of(x), before[::-1] + 1)
+    assert not card.failures
+
+
 @pytest.mark.parametrize("where", ["on the host", "on the card"])
 def test_a_grid_known_at_the_call(card: FakeDriver, cuda: Torch, where: str) -> None:
     size = np.array(2, np.int32) if where == "on the host" else cuda.tensor(np.array(2, np.int32))
