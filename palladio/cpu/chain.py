@@ -252,9 +252,9 @@ class Chain:
 
 
 def _parts(begin: Sequence[bool], end: Sequence[bool]) -> list[tuple[int, int]]:
-    """The first and the end of each range of steps, by whether a step begins one, and ends one."""
+    """The first and the end of each range of steps, by whether a step begins one, and ends one; none without steps."""
     inside = [n for n in range(1, len(end)) if begin[n] or end[n - 1]]
-    return [*itertools.pairwise([0, *inside, len(end)])]
+    return [*itertools.pairwise([0, *inside, len(end)])] if end else []
 
 
 def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
