@@ -12,6 +12,7 @@ import pytest
 
 import palladio as pl
 from palladio.cpu import engine
+from palladio.cpu.runtime import native
 from palladio.cpu.runtime.workers import run_tasks
 from palladio.library import (
     attention_blocks,
@@ -125,6 +126,7 @@ def test_the_groups_of_a_tile_of_columns_are_tasks_of_several_threads(dtype, mon
     monkeypatch.setenv("PALLADIO_NUM_THREADS", "3")
     grouped_matmul._GMM.clear()
     spread = []
+    monkeypatch.setattr(native, "_of_openmp", lambda: None)  # or PyTorch's threads would run them
     monkeypatch.setattr(engine, "run_tasks", lambda tasks, *rest: spread.append(tasks) or run_tasks(tasks, *rest))
     lhs, rhs, sizes = normal(0, 130, 70).astype(dtype), normal(1, 4, 70, 288).astype(dtype), [5, 0, 90, 30]
     out = np.full((130, 288), np.nan, dtype)
@@ -141,6 +143,7 @@ def test_the_groups_of_a_few_rows_are_tasks_with_all_columns(monkeypatch):
     monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
     grouped_matmul._GMM.clear()
     spread = []
+    monkeypatch.setattr(native, "_of_openmp", lambda: None)  # or PyTorch's threads would run them
     monkeypatch.setattr(engine, "run_tasks", lambda tasks, *rest: spread.append(tasks) or run_tasks(tasks, *rest))
     lhs, rhs, sizes = normal(0, 40, 70), normal(1, 9, 70, 288), [0, 2, 0, 1, 4, 0, 0, 3, 0]
     with pl.executor("cpu"):
