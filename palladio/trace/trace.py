@@ -169,7 +169,7 @@ class Staged:
 
 
 NOT_TRACED = Conditions(chosen=((current, EAGER),))
-"""Conditions in which there is no current trace."""
+"""The conditions in which nothing is being traced."""
 
 
 def current_trace() -> Trace | None:

@@ -182,7 +182,7 @@ class Calls:
     """The state of consecutive calls, for one thread at a time."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self.code = _code()  # kept: threads that begin at once have each their own, of which the cache keeps one
+        self.code = _code()  # kept alive: threads that race to compile it get one each, and the cache holds only one
         self.native = self.code.call
         self.words = (ctypes.c_int64 * (_SIZE * len(calls)))()
         self.address = ctypes.addressof(self.words)
@@ -354,7 +354,7 @@ _IDLE: list[Calls] = []
 
 
 def spread(call: Call, threads: int) -> float | None:
-    """Spread the tasks of a call; returns the seconds of all threads together, or None where there are no threads.
+    """Spread the tasks of a call; returns the seconds of all threads together, or None without OpenMP threads.
 
     Raises:
         Deadlocked, BaseException: as `Calls.run`.
