@@ -52,7 +52,7 @@ from palladio.library.checks import (
 )
 from palladio.library.kernels.grouped import Problem, gmm_product, tgmm_product
 from palladio.library.namesakes import on_hopper, require_hint
-from palladio.library.tilings import MOST_VECTORS, gmm_tiling, groups_are_spread, tgmm_tiling, tuned
+from palladio.library.tilings import MOST_VECTORS, ROWS_READ, gmm_tiling, groups_are_spread, tgmm_tiling, tuned
 
 Array = Any
 
@@ -242,6 +242,10 @@ def _gmm_of_grid(
 
     rows = m if tiling is not None else rows_of_tiles(m, n, row_bytes(lhs))
     found = _of_any_rows(problem(rows), transpose_rhs, interpret, (sizes, offset, lhs, rhs))
+    if found is not None and tiling is None and groups_are_spread(rows, k, n, groups):
+        divided = replace(problem(rows), tile=gmm_tiling(rows, k, n))
+        described_operands = np.asarray(sizes), offset, described(lhs), described(rhs)
+        found = _Balanced(found, lambda: _of_any_rows(divided, transpose_rhs, interpret, described_operands))
     if found is not None:
         _GMM.keep(key, found, interpret)
         return found(sizes, offset, np.array(m, np.int32), lhs, rhs, out=out, rows=m)
@@ -375,6 +379,45 @@ class _Padded:
         """As `prepared` of the product."""
         run = self.product.prepared((_filled(arrays[0], self.groups), *arrays[1:]), rows)
         return run and (lambda arrays: run((_filled(arrays[0], self.groups), *arrays[1:])))
+
+
+class _Balanced:
+    """A product whose groups are spread over the threads, and one whose columns are, for calls in which few groups
+    have most of the rows.
+
+    Args:
+        by_groups: the product whose groups are spread.
+        divided: stages the other one.
+    """
+
+    def __init__(self, by_groups: Any, divided: Callable[[], Any]) -> None:
+        self.by_groups = by_groups
+        self.divided = divided
+        self.threads = pl.processor().threads
+
+    @functools.cached_property
+    def by_columns(self) -> Any:
+        return self.divided() or self.by_groups
+
+    def __call__(self, sizes: Array, *arrays: Array, **more: Any) -> Array:
+        product = self.by_groups if self.is_even(sizes) else self.by_columns
+        return product(sizes, *arrays, **more)
+
+    def is_even(self, sizes: Array) -> bool:
+        """True if no group takes a thread longer than its share of all groups.
+
+        Up to `ROWS_READ` rows, a group takes as long as its matrix takes to arrive.
+        """
+        sizes = np.asarray(sizes)
+        times = np.maximum(sizes[sizes > 0], ROWS_READ)
+        return bool(times.max(initial=0) * self.threads <= times.sum())
+
+    def prepared(self, arrays: Sequence[Array], rows: int) -> Callable[[Sequence[Array]], Array] | None:
+        """As `prepared` of the product."""
+        run = self.by_groups.prepared(arrays, rows)
+        if run is None:
+            return None
+        return lambda arrays: run(arrays) if self.is_even(arrays[0]) else self.by_columns(*arrays, rows=rows)
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:

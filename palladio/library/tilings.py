@@ -37,11 +37,20 @@ MOST_VECTORS = 4
 FEW_ROWS = 16
 """The most rows of a grouped product whose matrices are read once, in place, however its groups divide them."""
 
+ROWS_OF_GROUP = 32
+"""The most rows of a group, on average, for which reading its matrix takes most of the time."""
+
+ROWS_READ = 16
+"""Rows that are multiplied with a matrix in about the time in which it arrives from memory."""
+
 FEW_TOGETHER = 4
 """Of these, the rows that are multiplied at a time."""
 
 SPREAD_GROUPS = 4
-"""The groups for each thread from which a few rows are spread by groups instead of columns."""
+"""The groups for each thread from which groups of a few rows are spread over the threads instead of columns."""
+
+SPREAD_SUMS = 128
+"""Bytes of sums, for each column of a tile of such groups, that fit a quarter of the second level of cache."""
 
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
@@ -97,7 +106,7 @@ def _even_columns(n: int, most: int, parts: int, granule: int) -> int:
     return n // min(whole, default=max((count for count in counts if count <= wanted), default=counts[0]))
 
 
-def _columns(k: int, n: int, parts: int, few: int = 0) -> tuple[int, int]:
+def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> tuple[int, int]:
     """`(tk, tn)`: the whole contracted axis, and columns with a packed block that fits a thread's last-level cache.
 
     A matrix that is read once is not packed. It is read in long pieces, which the hardware prefetches: as many columns
@@ -105,10 +114,14 @@ def _columns(k: int, n: int, parts: int, few: int = 0) -> tuple[int, int]:
 
     Args:
         few: the number of rows, if the matrix is read once.
+        spread: whether it is read by one thread, and multiplied with all rows as it arrives.
     """
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
     tk = k if k <= DEEPEST else evenly(k, DEEPEST, 1, granule)
+    if spread:
+        near = host.cache_bytes[1] // (4 * SPREAD_SUMS)
+        return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
     if few:
         near = host.cache_bytes[0] // (2 * SUM_BYTES * min(few, FEW_TOGETHER))
         return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
@@ -134,15 +147,15 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
         m, k, n: the sizes of the product, each at least 1.
         groups: the number of matrices.
     """
-    threads = _threads(m, k, n, groups)
-    few = m if m <= FEW_ROWS else 0
-    return m, *_columns(k, n, 1 if few and groups_are_spread(m, k, n, groups) else threads, few)
+    if groups_are_spread(m, k, n, groups):
+        return m, *_columns(k, n, 1, spread=True)
+    return m, *_columns(k, n, _threads(m, k, n, groups), m if m <= FEW_ROWS else 0)
 
 
 def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
-    """True if the few rows of a grouped product are spread over the threads by their groups, not by columns."""
+    """True if a grouped product of a few rows a group is spread over the threads by its groups, not by columns."""
     threads = _threads(m, k, n, groups)
-    return MOST_VECTORS < m <= FEW_ROWS and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
+    return MOST_VECTORS < m <= ROWS_OF_GROUP * groups and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
 
 
 def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:

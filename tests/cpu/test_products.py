@@ -11,6 +11,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
+from palladio.cpu.runtime import host
 from palladio.library import gmm, matmul, tgmm
 
 Array = Any
@@ -235,25 +236,45 @@ def test_quads_in_tiles_and_without_the_instruction_give_the_same(monkeypatch: p
             np.testing.assert_array_equal(call(x, y), x.astype(np.int32) @ y)
 
 
-FEW = [1, 0, 2, 3, 5, 7, 16, 17, 8, 9, 32, 33]
-"""Rows of groups: up to 32, 16 or 8 do not pack the matrix."""
+FEW = [1, 0, 2, 3, 5, 7, 16, 17, 8, 9, 28, 29, 32, 33]
+"""Rows of groups: up to 32, 28, 16 or 8 do not pack the matrix."""
 
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(
-    ("dtype", "k", "n"), [(np.float32, 50, 37), (ml_dtypes.bfloat16, 64, 96), (ml_dtypes.bfloat16, 48, 32)]
+    ("dtype", "k", "n"),
+    [
+        (np.float32, 50, 37),
+        (np.float32, 16, 130),
+        (np.float32, 40, 12),
+        (np.float64, 21, 35),
+        (np.float16, 24, 80),
+        (ml_dtypes.bfloat16, 64, 96),
+        (ml_dtypes.bfloat16, 48, 32),
+    ],
 )
 def test_groups_of_a_few_rows_give_the_sums_of_many(dtype: Any, k: int, n: int, transposed: bool) -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((sum(FEW) + 3, k)).astype(dtype)
     matrices = draw.standard_normal((len(FEW), k, n)).astype(dtype)
     given = np.ascontiguousarray(matrices.swapaxes(1, 2)) if transposed else matrices
-    out = gmm(x, given, FEW, np.float32, transpose_rhs=transposed)
+    out = np.full((len(x), n), np.nan, np.promote_types(dtype, np.float32))
+    gmm(x, given, FEW, out.dtype, transpose_rhs=transposed, out=out)
     ends = np.cumsum(FEW)
     for matrix, size, end in zip(matrices, FEW, ends, strict=True):
         expected = x[end - size : end].astype(np.float64) @ matrix.astype(np.float64)
         assert np.linalg.norm(out[end - size : end] - expected) <= 1e-6 * np.linalg.norm(expected)
     assert not out[ends[-1] :].any()
+
+
+@pytest.mark.parametrize("instructions", host.available())
+def test_a_few_rows_have_the_bits_of_many(instructions: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, rows by columns in memory: one kernel, two passes of it, and packed."""
+    monkeypatch.setenv("PALLADIO_CPU", instructions)
+    x, matrices = normal(0, 64, 37), normal(1, 2, 37, 53)
+    many = gmm(x, matrices, [64, 0])
+    for rows in (1, 3, 6, 11, 15, 20, 28, 31):
+        np.testing.assert_array_equal(gmm(x, matrices, [rows, 64 - rows])[:rows], many[:rows])
 
 
 def test_a_matrix_that_a_few_rows_have_not_packed_is_packed_for_the_next_tile() -> None:

@@ -154,6 +154,25 @@ def test_the_groups_of_a_few_rows_are_tasks_with_all_columns(monkeypatch):
     assert_close(few, gmm_reference(lhs[:12], rhs, sizes))
 
 
+def test_groups_of_which_one_has_most_rows_are_divided_by_columns_too(monkeypatch):
+    monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
+    grouped_matmul._GMM.clear()
+    spread = []
+    monkeypatch.setattr(native, "_of_openmp", lambda: None)  # or PyTorch's threads would run them
+    monkeypatch.setattr(engine, "run_tasks", lambda tasks, *rest: spread.append(tasks) or run_tasks(tasks, *rest))
+    lhs, rhs = normal(0, 60, 70), normal(1, 9, 70, 288)
+    several, one = [7, 6, 7, 20, 10, 10, 0, 0, 0], [3, 2, 5, 50, 0, 0, 0, 0, 0]
+    for first, later in ((several, one), (one, several)):
+        grouped_matmul._GMM.clear()
+        for sizes in (first, later, first):
+            out = np.full((60, 288), np.nan, np.float32)
+            with pl.executor("cpu"):
+                gmm(lhs, rhs, np.array(sizes, np.int32), out=out)
+            assert_close(out, gmm_reference(lhs, rhs, sizes))
+    assert spread[0] == 6 and 2 * 4 in spread  # groups with rows, of all columns or of half of them
+
+
 def test_matrices_that_are_read_once_are_read_in_long_pieces(host):
     for m, choose in itertools.product((1, 3, 4), (matmul_tiling, gmm_tiling)):
         tn = choose(m, 4096, 1 << 16)[2]

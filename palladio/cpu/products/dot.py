@@ -22,6 +22,7 @@ from palladio.cpu.products.gemv import Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.operands import Element, PackSource, PrefetchRange, Range
 from palladio.cpu.products.product import Product, RowLimit
+from palladio.cpu.products.row_kernel import most_sums
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.lower.fusion.products import is_matrix_product, sums_in
@@ -436,7 +437,7 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
     if right.across and pairs and right.first % (2 * registers.LANES) == 0:
         operands = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         return RowLimit(FEW_ALONG, lambda: FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True))
-    most = FEW_JOINED if pairs else FEW_ALONG if right.across else FEW_ACROSS
+    most = FEW_JOINED if pairs else FEW_ALONG if right.across else max(FEW_ACROSS, most_sums(sums))
     operands = left.operand(scope, sums), right.operand(scope, sums, later)
     return RowLimit(most, lambda: FewRows(scope, *operands, sums, matrix, most))
 

@@ -1,8 +1,10 @@
 """Products with a few rows, whose number is known only when the kernel runs: the matrix is read in place.
 
 Packing a matrix takes as long as reading it from memory and writing it to a cache; that pays only for more than a few
-rows. As in a `Gemv`, each element of the matrix is read from memory once: some of its rows stay in the first-level
-cache while all rows of the left operand are multiplied with them, four, two or one at a time.
+rows. If the matrix is contiguous across the summed axis, each of its lines is multiplied with all rows as it arrives,
+by the kernels of `row_kernel`. If it is contiguous along that axis, each element is read from memory once as in a
+`Gemv`: some of its rows stay in the first-level cache while all rows of the left operand are multiplied with them,
+four, two or one at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
 from palladio.cpu.products.operands import Element, PackSource
+from palladio.cpu.products.row_kernel import RowKernel, heights, vectors_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -25,6 +28,11 @@ TOGETHER = 4
 AHEAD_BYTES = 1 << 15
 """The prefetch distance if the matrix is contiguous along the summed axis."""
 
+LOW, LOW_STEPS, LOW_AHEAD = 8, 8, 12
+"""Kernels of at most this many rows multiply this many rows of the matrix at a time, and prefetch this many ahead."""
+
+HIGH_STEPS = 16
+"""Kernels of more rows, whose sums fill the first-level cache, load and store them for this many rows of the matrix."""
 
 APART = 16
 """Elements between the rows of the left operand, so that not all begin in the same set of the first-level cache."""
@@ -54,9 +62,17 @@ class FewRows(Gemv):
         self.lhs = lhs
         self.later = rhs.later
         self.matrix = matrix
-        room = scope.arena.buffer(self.e, (most, self.depth + APART), dtypes.INT32 if pairs else sums)
-        self.room = StridedArray(room.base, room.strides, (most, self.depth), room.dtype)
-        self.sums_of_all = scope.arena.buffer(self.e, (most, self.free), sums)
+        self.heights = heights(sums)
+        # The kernels read whole vectors of columns; fewer columns are computed as by a `Gemv`.
+        self.by_kernels = self.across is not None and matrix.strides[1] == 1 and self.free >= registers.LANES
+        padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else most
+        room = scope.arena.buffer(self.e, (padded, self.depth + APART), dtypes.INT32 if pairs else sums)
+        self.room = StridedArray(room.base, room.strides, (padded, self.depth), room.dtype)
+        # The last columns, if they are not a whole vector, are computed with some before them again, in a vector of
+        # sums after those of all columns.
+        last = registers.LANES if self.by_kernels and self.free % registers.LANES else 0
+        place = scope.arena.buffer(self.e, (padded, self.free + last), sums)
+        self.sums_of_all = StridedArray(place.base, place.strides, (padded, self.free), sums)
 
     def run_rows(self, low: Int, count: Int) -> StridedArray:
         """Emit the product for rows from `low` on; returns `sums[most, columns]`, with `count` rows computed."""
@@ -70,6 +86,8 @@ class FewRows(Gemv):
                 with e.loop(first, stop, rows) as row:
                     for _ in self.some(count):
                         self.multiply_rows(self.along, row, rows)
+        elif self.by_kernels:
+            self.multiply_across(count)
         elif self.across is not None:
             with e.loop(0, count) as n:
                 fill(e, self.sums_from(n, 1), 0)
@@ -78,6 +96,85 @@ class FewRows(Gemv):
                     for _ in self.some(count):
                         self.add_rows(self.across, k, steps)
         return self.sums_of_all
+
+    def padded(self, count: int) -> int:
+        """A number of rows with those of padding: as many passes of one kernel as the tallest one would need."""
+        passes = -(-count // self.heights[-1])
+        return passes * next(height for height in self.heights if passes * height >= count)
+
+    def multiply_across(self, count: Int) -> None:
+        """The sums of all rows, by one kernel of about their number, or by several passes of the tallest ones."""
+        e, tallest = self.e, self.heights[-1]
+        passes = e.binary("udiv", e.index(e.add(count, tallest - 1)), i64(tallest))
+        before: Int = 0
+        for height in self.heights:
+            most = e.mul(passes, height)
+            more = e.compare("icmp sgt", e.index(count), e.index(before))
+            here = e.binary("and", more, e.compare("icmp sle", e.index(count), e.index(most)))
+            with e.when(here):
+                self.multiply_passes(height, passes, count)
+            before = most
+
+    def multiply_passes(self, height: int, passes: Int, count: Int) -> None:
+        """The sums of all rows, by passes of kernels of some rows; rows of padding are zero."""
+        e = self.e
+        with e.loop(count, e.mul(passes, height)) as n:
+            fill(e, StridedArray(self.room.address(e, (n, 0)), self.room.strides, (1, self.depth), self.room.dtype), 0)
+        columns = self.sums_of_all.strides[0]
+        with e.loop(0, e.mul(passes, height)) as n:
+            base = self.sums_of_all.address(e, (n, 0))
+            fill(e, StridedArray(base, (columns, 1), (1, columns), self.sums), 0)  # type: ignore[arg-type]
+        steps = LOW_STEPS if height <= LOW else HIGH_STEPS
+        for first, stop, size in cut(self.depth, steps):
+            with e.loop(first, stop, size) as k, e.loop(0, passes) as number:
+                self.multiply_block(k, e.mul(number, height), height, size)
+        if columns != self.free:
+            with e.loop(0, count) as n:
+                last = self.sums_of_all.at(e, (n, self.free), registers.LANES)
+                self.sums_of_all.put(e, (n, self.free - registers.LANES), last, registers.LANES)
+
+    def multiply_block(self, k: Int, row: Int, height: int, steps: int) -> None:
+        """Some rows of the left operand times some of the matrix, by panels of columns."""
+        e = self.e
+        ahead = self.rows_ahead(k, LOW_AHEAD if height <= LOW else steps)
+        between = e.index(e.mul(self.matrix.strides[0], self.matrix.dtype.itemsize))
+        left, start = self.room.address(e, (row, k)), self.matrix.address(e, (k, 0))
+        for column, columns, vectors, place in self.column_panels(height):
+            kernel = RowKernel(
+                self.sums,
+                self.matrix.dtype,
+                height,
+                vectors,
+                steps,
+                self.room.strides[0],  # type: ignore[arg-type]
+                self.sums_of_all.strides[0],  # type: ignore[arg-type]
+            )
+            if kernel.name not in e.declared:
+                text, needed = kernel.text
+                e.declared |= {**needed, kernel.name: text}
+            size = self.matrix.dtype.itemsize
+            arguments = left, e.pointer(start, column, size), between, e.pointer(ahead, column, size)
+            sums = self.sums_of_all.address(e, (row, place))
+            e.line(f"call void @{kernel.name}({', '.join(map(str, arguments))}, {sums}, {i64(columns)})")
+
+    def column_panels(self, height: int) -> Iterator[tuple[int, int, int, int]]:
+        """Ranges of columns: the first one, their number, the vectors at a time, and the place of the sums."""
+        vectors = vectors_of(height, self.sums)
+        lanes, wide = registers.LANES, vectors * registers.LANES
+        for first, stop, _ in cut(self.free // lanes * lanes, wide):
+            yield first, stop - first, vectors if first % wide == 0 and (stop - first) % wide == 0 else 1, first
+        if self.free % lanes:
+            yield self.free - lanes, lanes, 1, self.free
+
+    def rows_ahead(self, k: Int, ahead: int) -> V:
+        """The address of the rows to prefetch: later ones, or those of the block of a later step."""
+        e, later = self.e, self.later
+        row = e.add(k, ahead)
+        inside = e.compare("icmp slt", e.index(row), i64(self.depth))
+        past = self.matrix.address(e, (k, 0))
+        if later is not None:
+            past = e.pointer(later.base, e.mul(e.sub(row, self.depth), later.between), 1)
+        return e.select(inside, self.matrix.address(e, (row, 0)), past)
 
     def some(self, count: Int) -> Iterator[None]:
         """All rows, a few at a time, as `vectors`, `few` and `result`."""

@@ -101,12 +101,12 @@ class _MicroKernel:
         e.label("entry")
         self.targets = _sums_at(e, self.height, self.vectors, self.width * (2 if rounds else sums.itemsize))
         zero = V("zeroinitializer", vector(registers.register(sums), self.width))
-        self.totals = [_Variable.of(e, zero) for _ in self.targets]
-        self.left, self.right = (_Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs"))
-        self.remaining = _Variable.of(e, V("%count", I64))
-        self.far = _Variable.of(e, V("%lhs", PTR))
+        self.totals = [Variable.of(e, zero) for _ in self.targets]
+        self.left, self.right = (Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs"))
+        self.remaining = Variable.of(e, V("%count", I64))
+        self.far = Variable.of(e, V("%lhs", PTR))
         if packs:
-            self.source = _Variable.of(e, V("%unpacked", PTR))
+            self.source = Variable.of(e, V("%unpacked", PTR))
             e.line(f"%rows = shl i64 %row, {joined.bit_length() - 1}")
             e.line(f"%far = mul i64 %rows, {ROWS_AHEAD}")
 
@@ -225,7 +225,7 @@ class _MicroKernel:
 
 
 @dataclass(frozen=True)
-class _Variable:
+class Variable:
     """A variable of a function, which LLVM keeps in a register."""
 
     e: Emitter
@@ -233,9 +233,9 @@ class _Variable:
     type: LlvmType
 
     @staticmethod
-    def of(e: Emitter, start: V) -> _Variable:
+    def of(e: Emitter, start: V) -> Variable:
         """A variable with its first value. It must be made in the first block of a function."""
-        found = _Variable(e, e.value(PTR, f"alloca {start.type}"), start.type)
+        found = Variable(e, e.value(PTR, f"alloca {start.type}"), start.type)
         found.set(start)
         return found
 
@@ -291,8 +291,8 @@ class Stream:
     def __init__(self, e: Emitter, n: int) -> None:
         self.e = e
         self.n = n
-        self.position = _Variable.of(e, V(f"%position{n}", I64))
-        self.row = _Variable.of(e, V(f"%row{n}", I64))
+        self.position = Variable.of(e, V(f"%position{n}", I64))
+        self.row = Variable.of(e, V(f"%row{n}", I64))
         self.pace = e.intrinsic("umin", I64, V(f"%step{n}", I64), i64(65536))
         self.turns = i64(1)
 
