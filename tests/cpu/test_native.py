@@ -1,4 +1,4 @@
-"""Calls on the OpenMP threads of PyTorch, each in a process of its own that has loaded it."""
+"""Calls on the OpenMP threads of PyTorch, each in a process that has loaded it and has called no kernel before."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from palladio.cpu.runtime import native
 from palladio.cpu.runtime.callbacks import POLL, SIGNATURE, Responder
 from palladio.cpu.runtime.machine_code import MachineCode
+from tests.forked import Forks, forks
 
 HEAD = """
 import _thread, atexit, os, signal, sys, threading, warnings
@@ -47,27 +49,66 @@ LONG = 400_000
 ENDLESS = 2**31 - 1
 
 
-def run(program: str, threads: int = 4, openmp: int = 4) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own.
+def settings(threads: int, openmp: int) -> dict[str, str]:
+    """The environment of a program.
 
     Args:
         threads, openmp: those that a call may use, and those that OpenMP has.
     """
-    settings = {"PALLADIO_NUM_THREADS": str(threads), "OPENMP": str(openmp), "PALLADIO_EXECUTOR": "cpu"}
+    chosen = {"PALLADIO_NUM_THREADS": str(threads), "OPENMP": str(openmp), "PALLADIO_EXECUTOR": "cpu"}
+    return {**os.environ, **chosen}
+
+
+@pytest.fixture(scope="module")
+def with_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    with forks(
+        "import numpy, torch\nfrom palladio.cpu.runtime import native", tmp_path_factory.mktemp("forks")
+    ) as found:
+        yield found
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def run(with_torch: Forks) -> Run:
+    """Runs a program as in a process of its own.
+
+    It is forked of one in which OpenMP has begun no threads, so it can have threads of its own, and is told so.
+    """
+    as_if_new = "native._forked.value = 0\n"
+
+    def run(program: str, threads: int = 4, openmp: int = 4) -> subprocess.CompletedProcess[str]:
+        return with_torch.run(as_if_new + HEAD + program, settings(threads, openmp))
+
+    return run
+
+
+@pytest.fixture
+def printed(run: Run) -> Printed:
+    """What a program prints."""
+
+    def printed(program: str, threads: int = 4, openmp: int = 4) -> str:
+        done = run(program, threads, openmp)
+        assert done.stderr == ""
+        return done.stdout
+
+    return printed
+
+
+def printed_alone(program: str) -> str:
+    """What a program prints in a process of its own, which has to import everything."""
     command = [sys.executable, "-c", HEAD + program]
-    return subprocess.run(
-        command, env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=300
-    )
-
-
-def printed(program: str, threads: int = 4, openmp: int = 4) -> str:
-    done = run(program, threads, openmp)
+    done = subprocess.run(command, env=settings(4, 4), capture_output=True, text=True, check=False, timeout=300)
     assert done.stderr == ""
     return done.stdout
 
 
 @pytest.mark.parametrize(("openmp", "workers"), [(4, 0), (6, 0), (2, 3)])
-def test_a_call_uses_openmp_where_it_has_enough_threads_and_workers_elsewhere(openmp: int, workers: int) -> None:
+def test_a_call_uses_openmp_where_it_has_enough_threads_and_workers_elsewhere(
+    printed: Printed, openmp: int, workers: int
+) -> None:
     program = "print([right() for _ in range(5)] == [True] * 5, workers._HELPERS.size)"
     assert printed(program, openmp=openmp) == f"True {workers}\n"
 
@@ -84,10 +125,10 @@ expected = np.concatenate([
 print([np.allclose(gmm(rows, matrices, sizes), expected, atol=1e-4) for _ in range(5)] == [True] * 5)
 print(workers._HELPERS.size)
 """
-    assert printed(program) == "True\n0\n"
+    assert printed_alone(program) == "True\n0\n"
 
 
-def test_all_threads_round_as_the_caller_does_and_as_before_afterwards() -> None:
+def test_all_threads_round_as_the_caller_does_and_as_before_afterwards(printed: Printed) -> None:
     program = """
 import ctypes, platform
 library = ctypes.PyDLL(None)
@@ -110,7 +151,7 @@ print(len(torch.unique(thirds / 3)), np.array_equal(third(x), before))
     assert printed(program) == "1 True\n1 True\n"
 
 
-def test_an_interrupt_ends_a_call() -> None:
+def test_an_interrupt_ends_a_call(printed: Printed) -> None:
     """Whole, the call takes hours."""
     program = f"""
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -124,7 +165,7 @@ except KeyboardInterrupt:
     assert printed(program) == "interrupted True 0\n"
 
 
-def test_an_interrupt_ends_a_call_of_many_brief_tasks() -> None:
+def test_an_interrupt_ends_a_call_of_many_brief_tasks(printed: Printed) -> None:
     program = """
 signal.signal(signal.SIGINT, signal.default_int_handler)
 many = pl.pallas_call(
@@ -143,7 +184,7 @@ except KeyboardInterrupt:
     assert printed(program) == "interrupted True\n"
 
 
-def test_an_interrupt_ends_a_call_of_one_thread_before_its_last_task() -> None:
+def test_an_interrupt_ends_a_call_of_one_thread_before_its_last_task(printed: Printed) -> None:
     """The kernel has no loop, so that it does not poll itself; whole, the call takes seconds."""
     program = """
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -169,7 +210,7 @@ except KeyboardInterrupt:
     assert printed(program, threads=1) == "interrupted True\n"
 
 
-def test_a_signal_handler_calls_kernels_in_a_call() -> None:
+def test_a_signal_handler_calls_kernels_in_a_call(printed: Printed) -> None:
     program = f"""
 inside = []
 signal.signal(signal.SIGALRM, lambda *_: inside.append(right()))
@@ -179,7 +220,7 @@ print(right({LONG}), inside)
     assert printed(program) == "True [True]\n"
 
 
-def test_several_threads_call_at_once() -> None:
+def test_several_threads_call_at_once(printed: Printed) -> None:
     program = """
 found = []
 callers = [threading.Thread(target=lambda: found.extend(right() for _ in range(20))) for _ in range(4)]
@@ -207,7 +248,7 @@ def test_calls_keep_the_code_that_they_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("before", ["", "right()"])
-def test_kernels_are_called_when_the_process_ends(before: str) -> None:
+def test_kernels_are_called_when_the_process_ends(printed: Printed, before: str) -> None:
     program = """
 def later():
     main.join()
@@ -217,10 +258,11 @@ main = threading.main_thread()
 threading.Thread(target=later).start()
 atexit.register(lambda: print(right()))
 """
-    assert printed(before + program) == "True\nTrue\n"
+    show = printed if before else printed_alone  # the first call imports the compiler
+    assert show(before + program) == "True\nTrue\n"
 
 
-def test_a_forked_process_uses_workers_of_its_own() -> None:
+def test_a_forked_process_uses_workers_of_its_own(printed: Printed) -> None:
     program = """
 right()
 child = os.fork()
@@ -241,7 +283,7 @@ if child == 0:
     os._exit(0 if right() and right() and workers._HELPERS.size == 3 else 1)
 print(os.waitpid(child, 0)[1], "palladio.cpu.runtime.native" in sys.modules)
 """
-    assert printed(program) == "0 False\n"
+    assert printed_alone(program) == "0 False\n"
 
 
 def test_the_first_exception_is_kept_where_a_failed_call_polls_again() -> None:
@@ -278,17 +320,17 @@ print(os.waitpid(child, 0)[1], result, right())
 """
 
 
-def test_a_signal_handler_forks_in_a_call() -> None:
+def test_a_signal_handler_forks_in_a_call(printed: Printed) -> None:
     assert printed(FORKS.replace("ENDS", "True")) == "0 True True\n"
 
 
-def test_a_process_that_would_go_on_with_a_call_of_its_parent_ends_with_a_message() -> None:
+def test_a_process_that_would_go_on_with_a_call_of_its_parent_ends_with_a_message(run: Run) -> None:
     done = run(FORKS.replace("ENDS", "False"))
     message = "palladio: this process was forked in the middle of a call, and lacks its OpenMP threads; it ends here\n"
     assert (done.stdout, done.stderr) == ("256 True True\n", message)
 
 
-def test_a_process_forked_in_a_kernel_runs_the_next_ones_without_the_threads_of_its_parent() -> None:
+def test_a_process_forked_in_a_kernel_runs_the_next_ones_without_the_threads_of_its_parent(printed: Printed) -> None:
     """The first kernel has one task, the next one those of several threads; both are one native call."""
     first = """
 def count(n_ref, o_ref):

@@ -1,5 +1,6 @@
 """`python -m palladio.demo`: arguments, exit status, and what is missing."""
 
+import os
 import re
 import subprocess
 import sys
@@ -71,7 +72,10 @@ def test_the_default_is_eight_experts_of_width_128():
 def test_under_torchrun_the_experts_are_on_its_processes():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     demo = ["-m", "palladio.demo.distributed", "--epochs", "10"]
-    done = subprocess.run([*torchrun, *demo], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    environment = {**os.environ, "PALLADIO_NUM_THREADS": "1"}  # as many as torchrun lets PyTorch have
+    done = subprocess.run(
+        [*torchrun, *demo], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert "2 processes" in done.stdout, done.stderr
     first, second = done.stdout.splitlines()
     assert first.startswith("2 processes, 8 experts; loss from epoch to epoch: ")

@@ -12,12 +12,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import palladio as pl
 from palladio.interop.torch import attention, gmm, matmul, moe_mlp, softmax, tgmm
-from tests.interop.torch_cases import DTYPES, FLOATS_OF_8_BITS, FUNCTIONS, case, each, leaves, sized
+from tests.interop.torch_cases import DTYPES, FLOATS_OF_8_BITS, FUNCTIONS, NARROW, case, each, leaves, sized
 
 
 @each
 def test_its_gradient_and_the_gradient_of_that(name: str) -> None:
-    function, given = case(name, torch.float64)
+    function, given = case(name, torch.float64, NARROW)
     assert torch.autograd.gradcheck(function, leaves(given))
     assert torch.autograd.gradgradcheck(function, leaves(given))
 
@@ -154,6 +154,14 @@ class All(torch.nn.Module):
         return attention(rows[None], rows[None], rows[None])[0] @ tgmm(rows.T, rows, sizes)[0]
 
 
+COMPILED_QUICKLY = {
+    "aot_inductor.compile_wrapper_opt_level": "O0",
+    "aot_inductor.precompile_headers": False,  # for one program
+    "cpp_cache_precompile_headers": False,
+    "cpp.vec_isa_ok": True,  # no trials of what the compiler has
+}
+
+
 @pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")  # PyTorch's own
 def test_they_are_compiled_ahead_of_time(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
@@ -169,7 +177,7 @@ def test_they_are_compiled_ahead_of_time(tmp_path: Any, monkeypatch: Any) -> Non
         package = torch._inductor.aoti_compile_and_package(
             torch.export.export(All(), given(9), dynamic_shapes=shapes),
             package_path=str(tmp_path / "program.pt2"),
-            inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0", "cpp_cache_precompile_headers": False},
+            inductor_configs=COMPILED_QUICKLY,
         )
     run = torch._inductor.aoti_load_package(package)
     for m in (9, 20):

@@ -24,7 +24,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 """Each function of its integers and its float tensors."""
 
-SHAPES: dict[str, Callable[[int], tuple[tuple[int, ...], ...]]] = {
+Shapes = dict[str, Callable[[int], tuple[tuple[int, ...], ...]]]
+SHAPES: Shapes = {
     "gmm": lambda m: ((m, 8), (4, 8, 6)),
     "tgmm": lambda m: ((m, 8), (m, 6)),
     "matmul": lambda m: ((m, 8), (8, 6)),
@@ -34,20 +35,30 @@ SHAPES: dict[str, Callable[[int], tuple[tuple[int, ...], ...]]] = {
 }
 """The shapes of the tensors for a number of tokens."""
 
+NARROW: Shapes = {
+    "gmm": lambda m: ((m, 3), (4, 3, 2)),
+    "tgmm": lambda m: ((m, 3), (m, 2)),
+    "matmul": lambda m: ((m, 3), (3, 2)),
+    "softmax": lambda m: ((m, 3),),
+    "attention": lambda m: ((2, m, 3), (2, 5, 3), (2, 5, 2)),
+    "moe_mlp": lambda m: ((m, 4), (m, 2), (4, 4, 6), (4, 3, 4)),
+}
+"""Shapes of fewer columns, for what is called again for each element."""
 
-def sized(name: str, m: int, dtype: Any = torch.float32) -> tuple[torch.Tensor, ...]:
+
+def sized(name: str, m: int, dtype: Any = torch.float32, shapes: Shapes = SHAPES) -> tuple[torch.Tensor, ...]:
     """The integers and tensors of a call for a number of tokens."""
     generator = torch.Generator().manual_seed(0)
     integers = torch.tensor([m - 7, 0, 4, 2], dtype=torch.int32)
     if name == "moe_mlp":
         integers = torch.arange(2 * m).reshape(m, 2) % 5  # expert 4 is elsewhere
-    tensors = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES[name](m))
+    tensors = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes[name](m))
     return integers, *(tensor.to(dtype) for tensor in tensors)
 
 
-def case(name: str, dtype: Any) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+def case(name: str, dtype: Any, shapes: Shapes = SHAPES) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     """A function of its float tensors, and these."""
-    integers, *tensors = sized(name, 9, dtype)
+    integers, *tensors = sized(name, 9, dtype, shapes)
     return lambda *given: FUNCTIONS[name](integers, *given), tuple(tensors)
 
 
