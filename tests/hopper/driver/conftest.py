@@ -8,10 +8,31 @@ from typing import Any
 import pytest
 
 from palladio.call.staged import CALLS
+from palladio.hopper import compile as nvrtc
+from palladio.hopper.compile import Cubin
 from palladio.hopper.launch.calls import KernelCall
+from palladio.hopper.lowered import Lowered
 from palladio.library.hopper import kept as kept_calls
 from tests.hopper.driver.fake import FakeDriver, fake
 from tests.hopper.driver.stand_ins import Torch
+
+_CUBINS: dict[str, Cubin] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def texts_compiled_once() -> Iterator[None]:
+    """NVRTC compiles a text once for all tests here, many of which begin with an empty cache."""
+    compiled = nvrtc._compiled
+
+    def once(lowered: Lowered) -> Cubin:
+        key = nvrtc.key(lowered)
+        if key not in _CUBINS:
+            _CUBINS[key] = compiled(lowered)
+        return _CUBINS[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvrtc, "_compiled", once)
+        yield
 
 
 @pytest.fixture
