@@ -56,6 +56,17 @@ def axes_of(block: BlockMap) -> set[int]:
     return {axis for axis, var in enumerate(ids) if var in atoms}
 
 
+def direct_axes_of(block: BlockMap) -> set[int]:
+    """The grid axes whose index is the number of a block along an axis of the array."""
+    ids = [var for var in block.index_map.inputs if isinstance(var.type, ArrayType)]
+    return {axis for axis, var in enumerate(ids) if var in block.index_map.outputs}
+
+
+def _is_large(type: ArrayType) -> bool:
+    """True if little of an array is in a cache when a call begins."""
+    return type.size * type.dtype.itemsize >= host.current().streamed_bytes
+
+
 def rows_are_checked(block: BlockMap, view: BlockView) -> bool:
     """True if each block of an input is checked to lie within the rows that the array has at the call."""
     return view.access == "guarded" and bool(block.dims) and not any(block.inside[:1])
@@ -90,7 +101,10 @@ class _GridFunction:
         steady = [False] * self.grid.scalars + [not written for written in self.written]
         streamed = self.streamed()
         self.places = [
-            RefBinding(Allocation(f"array{n}", steady[n], n in streamed, self.exclusive(n)), self.whole(n, type))
+            RefBinding(
+                Allocation(f"array{n}", steady[n], n in streamed, self.exclusive(n), _is_large(type)),
+                self.whole(n, type),
+            )
             for n, type in enumerate(self.types)
         ]
         self.function.notes = ThreadState(e, self.arena)
@@ -188,17 +202,18 @@ class _GridFunction:
         e.lines += body
 
     def place_task(self, task: V, parallel: Sequence[int], ids: Sequence[Int]) -> None:
-        """The parallel grid indices of a task. Axes that select packed blocks vary slowest."""
+        """The parallel grid indices of a task. Axes that select packed blocks vary slowest.
+
+        Of these, the ones that are looked up in a table, as that of the groups of rows, vary slowest: tasks at the
+        same time, and those one after the other, then use the same rows.
+        """
         e = self.e
-        first = self.grid.scalars
-        choosing = {
-            axis
-            for block, place in zip(self.blocks, self.places[first:], strict=True)
-            if place.memory in self.function.packed
-            for axis in axes_of(block)
-        }
+        blocks = zip(self.blocks, self.places[self.grid.scalars :], strict=True)
+        packed = [block for block, place in blocks if place.memory in self.function.packed]
+        choosing = {axis for block in packed for axis in axes_of(block)}
+        direct = {axis for block in packed for axis in direct_axes_of(block)}
         left: Int = task
-        self.order = tuple(sorted(parallel, key=lambda axis: (axis in choosing, -axis)))
+        self.order = tuple(sorted(parallel, key=lambda axis: (axis in choosing, axis in choosing - direct, -axis)))
         for axis in self.order:
             size = e.index(self.sizes[axis])
             e.line(f"{ids[axis].text} = srem i64 {e.index(left).text}, {size.text}")  # type: ignore[union-attr]

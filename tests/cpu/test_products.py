@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +12,15 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
+from palladio.call.staged import CALLS
+from palladio.cpu.lower import lower_grid
+from palladio.cpu.lowered import LoweredGrid
 from palladio.cpu.runtime import host
+from palladio.driver.capture import prepared_programs
+from palladio.driver.compile import PIPELINES
+from palladio.driver.executors import CPU
 from palladio.library import gmm, matmul, tgmm
+from palladio.passes import run_passes
 
 Array = Any
 
@@ -351,3 +359,59 @@ def test_what_a_sum_of_products_is_added_to_may_be_minus_zero() -> None:
     x, y = -np.zeros((16, 16), np.float32), np.ones((16, 16), np.float32)
     found = pl.pallas_call(kernel, pl.ShapeDtypeStruct((16, 16), np.float32), interpret="cpu")(x, y)
     assert np.signbit(found).all()
+
+
+def lowered(call: Any, *arrays: Array) -> LoweredGrid:
+    """A call of one kernel, lowered."""
+    CALLS.clear()
+    with prepared_programs() as programs:
+        pl.jit(call)(*arrays)
+    (eqn,) = run_passes(programs[-1], PIPELINES[CPU.name]).eqns
+    return lower_grid(eqn.grid, eqn.kernel, eqn.input_types)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
+def test_a_matrix_in_memory_is_packed_before_it_is_multiplied_with_the_same_sums(dtype: Any) -> None:
+    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+        out[...] = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=out.dtype)
+
+    x, y = (10 * normal(0, 40, 44)).astype(dtype), (10 * normal(1, 44, 64)).astype(dtype)
+    sums = np.int32 if dtype == np.int8 else np.float32
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((40, 64), sums), interpret="cpu")
+    found = []
+    for large in (1 << 30, 0):
+        with host.compiling_for(replace(host.current(), streamed_bytes=large)):
+            text = lowered(call, x, y).text
+            found.append(np.asarray(call(x, y)))
+        if dtype == np.float32:
+            assert ("_packs" in text) == (large > 0)
+    np.testing.assert_array_equal(*found)
+    assert_product(found[0].astype(np.float64), x.astype(np.float64), y.astype(np.float64), 1e-6)
+
+
+@pytest.mark.parametrize("looked_up", [True, False])
+def test_tasks_after_one_another_have_columns_of_the_same_group(looked_up: bool) -> None:
+    """Groups of rows come from a table. Blocks that are neighbours in both directions follow one another in order."""
+
+    def kernel(groups: Any, x_ref: Any, y_ref: Any, out: Any) -> None:
+        out[...] = jnp.dot(x_ref[...], y_ref[...])
+
+    groups, x, y = np.array([2, 0, 1], np.int32), normal(0, 32, 16), normal(1, 3, 16, 64)
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(2, 3),
+        in_specs=[
+            pl.BlockSpec((32, 16), lambda j, g, groups: (0, 0)),
+            pl.BlockSpec((None, 16, 32), lambda j, g, groups: (groups[g] if looked_up else g, 0, j)),
+        ],
+        out_specs=pl.BlockSpec((None, 32, 32), lambda j, g, groups: (g, 0, j)),
+    )
+    call = pl.pallas_call(
+        kernel,
+        pl.ShapeDtypeStruct((3, 32, 64), x.dtype),
+        grid_spec=spec,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
+        interpret="cpu",
+    )
+    assert lowered(call, groups, x, y).order == ((0, 1) if looked_up else (1, 0))
+    np.testing.assert_allclose(call(groups, x, y), x @ y[groups if looked_up else np.arange(3)], rtol=1e-5, atol=1e-5)

@@ -40,12 +40,14 @@ class Allocation:
         steady: nothing writes it during the call.
         streamed: an output larger than the caches, every element of which is written once and not read.
         exclusive: no other worker accesses the part that a task accesses.
+        large: little of it is in a cache when the call begins.
     """
 
     name: str
     steady: bool = False
     streamed: bool = False
     exclusive: bool = False
+    large: bool = False
 
 
 @dataclass(frozen=True)

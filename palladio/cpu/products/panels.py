@@ -9,7 +9,7 @@ from palladio.cpu.emit.lazy_array import StridedArray, cut, widths
 from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
-from palladio.cpu.products.micro_kernel import transposed
+from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
 from palladio.cpu.products.operands import PackSource, Range
 from palladio.types.dtypes import DType
 
@@ -23,7 +23,7 @@ COLUMNS_AHEAD = 8
 """The prefetch distance, in steps, of columns that are laid out."""
 
 TOGETHER = 8
-"""Rows of the right operand that are packed together."""
+"""Rows of the right operand that are packed together, while those of the next turn are prefetched."""
 
 
 class RowPanel:
@@ -96,14 +96,23 @@ class ColumnPanels:
 
     @property
     def packs_while_multiplying(self) -> bool:
-        """True if a panel of rows can pack the right operand while it is multiplied."""
+        """True if a panel of rows can pack the right operand while it is multiplied.
+
+        That takes the time of the longer one of both. But it reads a few columns of each row at a time, which is slow
+        from memory.
+        """
         blocking = self.blocking
         return (
             len(blocking.pairs) == 1
+            and not (self.is_far(blocking.rhs) and blocking.joined == 1)
             and blocking.rhs.plain is not None
             and blocking.rhs.columns % blocking.wide == 0
             and blocking.lhs.rows >= blocking.height
         )
+
+    def is_far(self, rhs: PackSource) -> bool:
+        """True if the rows of a right operand are read from memory, not from a cache."""
+        return rhs.near is not None and any(memory.large for memory in rhs.reads)
 
     def packed(self, unless: V | None = None) -> tuple[V, V]:
         """The address of the packed right operand, and whether it must be packed, which is false if it still is.
@@ -208,9 +217,21 @@ class ColumnPanels:
                         self.pack_square(rhs, panel, (k, step), (column, n * width), size, width)
             return
         with e.loop(0, steps) as step:
+            if self.is_far(rhs) and steps == TOGETHER:
+                self.prefetch_row(rhs, e.add(k, e.add(step, TOGETHER)), column, vectors * width)
             for n in range(vectors):
                 value = rhs.element(e.add(k, step), e.add(column, n * width), width)
                 panel.put(e, (step, n * width), value, width)
+
+    def prefetch_row(self, rhs: PackSource, k: Int, column: Int, columns: int) -> None:
+        """Prefetch some columns of a step."""
+        if rhs.near is None:
+            return
+        row, itemsize = self.e.mul(k, self.blocking.joined), rhs.near.dtype.itemsize
+        for first in range(0, columns, LINE_BYTES // itemsize):
+            for n in range(self.blocking.joined):
+                place = rhs.near.address(self.e, (self.e.add(row, n), self.e.add(column, first)))
+                self.e.prefetch(place, level=1)
 
     def pack_square(
         self,
