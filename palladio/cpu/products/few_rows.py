@@ -145,7 +145,6 @@ class FewRows(Gemv):
                 self.matrix.dtype,
                 height,
                 vectors,
-                steps,
                 self.room.strides[0],  # type: ignore[arg-type]
                 self.sums_of_all.strides[0],  # type: ignore[arg-type]
             )
@@ -155,7 +154,7 @@ class FewRows(Gemv):
             size = self.matrix.dtype.itemsize
             arguments = left, e.pointer(start, column, size), between, e.pointer(ahead, column, size)
             sums = self.sums_of_all.address(e, (row, place))
-            e.line(f"call void @{kernel.name}({', '.join(map(str, arguments))}, {sums}, {i64(columns)})")
+            e.line(f"call void @{kernel.name}({', '.join(map(str, arguments))}, {sums}, {i64(columns)}, {i64(steps)})")
 
     def column_panels(self, height: int) -> Iterator[tuple[int, int, int, int]]:
         """Ranges of columns: the first one, their number, the vectors at a time, and the place of the sums."""

@@ -18,22 +18,21 @@ from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.types.dtypes import DType
 
-HEIGHTS = 1, 2, 4, 8, 12, 16, 20, 24, 28
+HEIGHTS = 2, 4, 8, 16, 22, 28
 """Rows of the left operand that a kernel multiplies. Up to 8 rows take no longer than the matrix, so there are few."""
 
-MOST_VECTORS = 4
+MOST_VECTORS = 2
 """The most vectors of each row that a kernel multiplies at a time."""
 
 
 @dataclass(frozen=True)
 class RowKernel:
-    """A kernel that adds the product of some rows and some steps of the summed axis to sums.
+    """A kernel that adds the product of some rows and some rows of a matrix to sums.
 
     Fields:
         sums, dtype: the dtypes of the sums and of the left operand, and of the matrix.
         height: the rows of the left operand.
         vectors: the vectors of each row of the matrix that are multiplied at a time.
-        steps: the rows of the matrix.
         between: elements between the rows of the left operand.
         apart: elements between the rows of sums.
     """
@@ -42,13 +41,12 @@ class RowKernel:
     dtype: DType
     height: int
     vectors: int
-    steps: int
     between: int
     apart: int
 
     @property
     def name(self) -> str:
-        size = f"{self.height}x{self.vectors}x{self.steps}"
+        size = f"{self.height}x{self.vectors}"
         return f"multiply_{self.sums}_{self.dtype}_{size}_{self.between}_{self.apart}_in_place"
 
     @property
@@ -56,7 +54,8 @@ class RowKernel:
         """The function, and its declarations.
 
         Its arguments are the left operand, the matrix, the bytes between the rows of the matrix, the address of later
-        rows to prefetch, the sums, and the number of columns.
+        rows to prefetch, the sums, the number of columns, and the number of steps, which is not known to LLVM, or it
+        would unroll them all.
         """
         e, size = Emitter(), self.dtype.itemsize
         e.label("entry")
@@ -74,14 +73,15 @@ class RowKernel:
             for row, mine in zip(totals, places, strict=True):
                 for total, place in zip(row, mine, strict=True):
                     total.set(e.load(total.type, place, self.sums.itemsize))
-            with e.loop(0, self.steps) as step:
+            with e.loop(0, V("%steps", I64)) as step:
                 offset = e.add(e.mul(step, V("%row", I64)), e.mul(column, size))
                 self.step(e, totals, e.mul(step, self.sums.itemsize), offset)
             for row, mine in zip(totals, places, strict=True):
                 for total, place in zip(row, mine, strict=True):
                     e.store(total.get(), place, self.sums.itemsize)
         parameters = "ptr noalias readonly %lhs, ptr noalias readonly %matrix, i64 %row, ptr %ahead, "
-        head = f"define internal void @{self.name}({parameters}ptr noalias %sums, i64 %columns) noinline nounwind"
+        parameters += "ptr noalias %sums, i64 %columns, i64 %steps"
+        head = f"define internal void @{self.name}({parameters}) noinline nounwind optsize"
         return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
 
     def step(self, e: Emitter, totals: list[list[Variable]], left: V, offset: V) -> None:
