@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.numpy as jnp
 from palladio.base.errors import PalladioNotImplementedError
 from tests.hopper.kernels import F32, error, kernel, lowered, normal, on_twin
 
@@ -53,6 +55,36 @@ def test_what_warps_store_is_there_for_the_warpgroup_and_the_other_way_round() -
         out[...] = tile[...]
 
     same_as_evaluated(body, X.shape, TILE)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_one_instruction_adds_the_integers_of_a_warp_and_wraps_around(dtype: Any) -> None:
+    x = np.random.default_rng(0).integers(np.iinfo(dtype).max, size=(3, 256), dtype=dtype)
+    x[2] = np.iinfo(dtype).min
+
+    def body(x: Any, out: Any) -> None:
+        for row in range(3):
+            out[row] = jnp.full(8, x[row].sum(dtype=dtype), dtype)
+
+    run = kernel(body, (3, 8), dtype)
+    assert lowered(run, x).text.count("pal::warp_sum") == 3
+    for out in on_twin(run, x):
+        np.testing.assert_array_equal(out, np.repeat(x.sum(1, dtype=dtype), 8).reshape(3, 8))
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(np.int32, 16), (np.int64, 256), (np.int16, 256), (np.float32, 256)])
+def test_other_sums_are_of_pairs_of_lanes(dtype: Any, count: int) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, size=(8, count)).astype(dtype)
+
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...].sum(1, dtype=dtype) if count < 32 else jnp.full(8, x[0].sum(dtype=dtype), dtype)
+
+    run = kernel(body, (8,), dtype)
+    text = lowered(run, x).text
+    assert "pal::warp_sum" not in text and "pal::shuffle_xor" in text
+    want = x.sum(1, dtype=dtype) if count < 32 else np.full(8, x[0].sum(dtype=dtype))
+    for out in on_twin(run, x):
+        np.testing.assert_array_equal(out, want)
 
 
 def test_the_warps_of_every_warpgroup_change_layouts_in_memory_of_their_own() -> None:

@@ -117,14 +117,20 @@ def folded(
 
 
 def _across_lanes(scope: Scope, total: Registers, joins: Op, layout: Layout, axes: Sequence[int]) -> None:
-    """Combine the partial results of lanes of a warp along the axes."""
+    """Combine the partial results of lanes of a warp along the axes; one instruction adds integers of a whole warp."""
+    steps = []
     for weight, size in layout.owners(axes):
         step = weight
         while step < weight * size and step < LANES:
             if size & (size - 1):
                 raise Refused("a reduction over a number of lanes that is not a power of two")
-            _shuffle(scope, total, joins, step)
+            steps.append(step)
             step *= 2
+    if 2 ** len(steps) == LANES and joins is arithmetic.add and register_type(total.dtype) in ("int", "u32"):
+        scope.fill(total, lambda r: f"pal::warp_sum({total.name}[{r}])")
+        return
+    for step in steps:
+        _shuffle(scope, total, joins, step)
 
 
 def _shuffle(scope: Scope, total: Registers, joins: Op, step: int) -> None:

@@ -60,6 +60,7 @@ def store_pieces(
         columns: the number of columns of all pieces.
     """
     piece = staging.shape[2]
+    store_rows = _row_copies(staging.shape[1], rows)
     plgpu.wait_smem_to_gmem(0, wait_read_only=True)
     for number, first in enumerate(range(0, columns, piece)):
         buffer = staging.at[number % BUFFERS]
@@ -67,29 +68,36 @@ def store_pieces(
             plgpu.wait_smem_to_gmem(BUFFERS - 1, wait_read_only=True)
         buffer[...] = value(first, piece).astype(buffer.dtype)
         plgpu.commit_smem()
-        _copy_rows(buffer, out, row, pl.ds(column + first, piece), rows)
+        store_rows(buffer, out, row, pl.ds(column + first, piece))
         plgpu.commit_smem_to_gmem_group()
 
 
-def _copy_rows(buffer: Ref, out: Ref, row: Value, columns: Any, rows: Value | None) -> None:
-    """Copy the first rows of a buffer.
+def _row_copies(extent: int, rows: Value | None) -> Callable[[Ref, Ref, Value, Any], None]:
+    """A function that copies the first rows of a buffer with `extent` rows: (buffer, out, row, columns).
 
-    The size of a copy is static. A dynamic number of rows is a sum of powers of two: one copy for each bit.
+    The size of a copy is static. A dynamic number of rows is a sum of powers of two: one copy for each bit. Their first
+    rows are computed here, once for all pieces.
     """
-    extent = buffer.shape[0]
-
-    def copy(first: Value, count: int, predicate: Value = None) -> None:
-        target = out.at[pl.ds(row + first, count), columns]
-        plgpu.copy_smem_to_gmem(buffer.at[pl.ds(first, count)], target, predicate, commit_group=False)
-
-    if rows is None:
-        copy(0, extent)
-        return
-    pl.when(rows == extent)(lambda: copy(0, extent))
-
-    @pl.when(rows < extent)
-    def _() -> None:
+    parts: list[tuple[int, Value, Value]] = []
+    if rows is not None:
         bits = (extent - 1).bit_length()
         for count in (1 << bit for bit in reversed(range(bits))):
             larger = (1 << bits) - 2 * count
-            copy(jnp.bitwise_and(rows, larger), count, jnp.bitwise_and(rows, count) != 0)
+            parts.append((count, jnp.bitwise_and(rows, larger), jnp.bitwise_and(rows, count) != 0))
+
+    def copy_rows(buffer: Ref, out: Ref, row: Value, columns: Any) -> None:
+        def copy(first: Value, count: int, predicate: Value = None) -> None:
+            target = out.at[pl.ds(row + first, count), columns]
+            plgpu.copy_smem_to_gmem(buffer.at[pl.ds(first, count)], target, predicate, commit_group=False)
+
+        if rows is None:
+            copy(0, extent)
+            return
+        pl.when(rows == extent)(lambda: copy(0, extent))
+
+        @pl.when(rows < extent)
+        def _() -> None:
+            for count, first, given in parts:
+                copy(first, count, given)
+
+    return copy_rows

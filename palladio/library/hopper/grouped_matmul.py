@@ -18,6 +18,7 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio import lax
 from palladio.library.checks import (
     dtype_of,
     fail,
@@ -141,6 +142,11 @@ class GroupedProblem:
         return config.plane(pl.cdiv(self.depth, config.tile_m), pl.cdiv(self.columns, config.tile_n))
 
 
+def _parts(sizes: Value, extent: int) -> Value:
+    """The parts of an extent that cover each of the sizes, which are at least 0: so division may truncate."""
+    return lax.div(sizes + (extent - 1), jnp.int32(extent))
+
+
 # gmm.
 
 
@@ -157,7 +163,7 @@ def gmm_tile(
     present = problem.rows if present is None else present
     total = problem.selection.total
     tile = problem.config.tile_m
-    tiles = (sizes + (tile - 1)) // tile
+    tiles = _parts(sizes, tile)
     passed = visit >= jnp.cumsum(tiles)
     group = jnp.sum(passed.astype(jnp.int32))
     start = jnp.sum(jnp.where(passed, sizes, 0))
@@ -296,7 +302,7 @@ def _tgmm_tile(
         rows=size,
         row=row * config.tile_m,
         column=column * config.tile_n,
-        steps=(size + (config.tile_k - 1)) // config.tile_k,
+        steps=_parts(size, config.tile_k),
         active=True,  # the matrix of a group without rows is zero
     )
 

@@ -73,24 +73,10 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = (int)((u32)loaded[r] + (u32)127);
       int v_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = v[r] / 128;
-      int v_3[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_3[r] = v[r] % 128;
-      int v_4[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_4[r] = (v_3[r] > 0) - (v_3[r] < 0);
-      bool v_5[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_5[r] = v_4[r] != 1;
-      bool v_6[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_6[r] = v_3[r] != 0;
-      bool v_7[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_7[r] = v_5[r] & v_6[r];
-      int v_8[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_8[r] = v_2[r] - 1;
-      int v_9[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_9[r] = (v_7[r] ? v_8[r] : v_2[r]);
       int scan[1];
       int before = 0;
       PAL_UNROLL for (int r = 0; r < 1; ++r) {
-        int sum = v_9[r];
+        int sum = v_2[r];
         PAL_UNROLL for (int step = 1; step < 32; step *= 2) {
           const int other = pal::shuffle_up(sum, step);
           if (lane >= step) sum = (int)((u32)other + (u32)sum);
@@ -98,49 +84,33 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
         scan[r] = (int)((u32)before + (u32)sum);
         before = pal::shuffle(scan[r], 31);
       }
-      bool v_10[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_10[r] = i_11 >= scan[r];
-      int v_11[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_11[r] = (int)v_10[r];
+      bool v_3[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_3[r] = i_11 >= scan[r];
+      int v_4[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_4[r] = (int)v_3[r];
       int folded[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 1); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 2); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 4); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 8); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 16); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      int v_12[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_12[r] = (v_10[r] ? loaded[r] : 0);
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v_4[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = pal::warp_sum(folded[r]);
+      int v_5[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_5[r] = (v_3[r] ? loaded[r] : 0);
       int folded_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 1); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 2); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 4); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 8); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 16); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      int v_13[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_13[r] = (v_10[r] ? v_9[r] : 0);
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_5[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = pal::warp_sum(folded_2[r]);
+      int v_6[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_6[r] = (v_3[r] ? v_2[r] : 0);
       int folded_3[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[0] = (int)((u32)folded_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 1); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 2); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 4); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 8); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 16); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[0] = (int)((u32)folded_3[0] + (u32)(thread % 32 < 8 ? v_6[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[r] = pal::warp_sum(folded_3[r]);
       const int i_19 = (int)((u32)i_11 - (u32)folded_3[0]);
-      int v_14[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_14[r] = ((((int)(thread % 32)) == folded[0]) ? loaded[r] : 0);
+      int v_7[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_7[r] = ((((int)(thread % 32)) == folded[0]) ? loaded[r] : 0);
       int folded_4[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_4[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_4[0] = (int)((u32)folded_4[0] + (u32)(thread % 32 < 8 ? v_14[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 1); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 2); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 4); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 8); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_4[r], 16); folded_4[r] = (int)((u32)folded_4[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_4[0] = (int)((u32)folded_4[0] + (u32)(thread % 32 < 8 ? v_7[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_4[r] = pal::warp_sum(folded_4[r]);
       const bool is_2 = folded[0] < 8;
       const int i_20 = (int)((u32)4096 - (u32)folded_2[0]);
       const int i_21 = (is_2 ? folded_4[0] : i_20);
@@ -202,67 +172,67 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           const int i_45 = (i_44 > 0 ? i_44 : 0);
           const int i_46 = (i_45 < 64 ? i_45 : 64);
           const int i_47 = (int)((u32)i_23 + (u32)i);
+          const int i_48 = i_46 & 32;
+          const bool is_6 = i_48 != 0;
+          const int i_49 = i_46 & 16;
+          const bool is_7 = i_49 != 0;
+          const int i_50 = i_46 & 48;
+          const int i_51 = i_46 & 8;
+          const bool is_8 = i_51 != 0;
+          const int i_52 = i_46 & 56;
+          const int i_53 = i_46 & 4;
+          const bool is_9 = i_53 != 0;
+          const int i_54 = i_46 & 60;
+          const int i_55 = i_46 & 2;
+          const bool is_10 = i_55 != 0;
+          const int i_56 = i_46 & 62;
+          const int i_57 = i_46 & 1;
+          const bool is_11 = i_57 != 0;
           if (warp == 0 && pal::elect()) {
             pal::bulk_wait_read<0>();
           }
           pal::sync_named(1 + warpgroup, 128);
           float part[32];
           PAL_UNROLL for (int r = 0; r < 32; ++r) part[r] = acc[0][r];
-          float v_15[32];
-          PAL_UNROLL for (int r = 0; r < 32; ++r) v_15[r] = part[r];
+          float v_8[32];
+          PAL_UNROLL for (int r = 0; r < 32; ++r) v_8[r] = part[r];
           PAL_UNROLL for (int r = 0; r < 32; r += 8) {
             const u32 at = smem + 198656 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
-            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_15[r], v_15[r + 1]), pal::pack_bf16(v_15[r + 2], v_15[r + 3]), pal::pack_bf16(v_15[r + 4], v_15[r + 5]), pal::pack_bf16(v_15[r + 6], v_15[r + 7]));
+            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_8[r], v_8[r + 1]), pal::pack_bf16(v_8[r + 2], v_8[r + 3]), pal::pack_bf16(v_8[r + 4], v_8[r + 5]), pal::pack_bf16(v_8[r + 6], v_8[r + 7]));
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const bool is_6 = i_46 == 64;
-          if (is_6) {
+          const bool is_12 = i_46 == 64;
+          if (is_12) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_27, i_47);
             }
           }
-          const bool is_7 = i_46 < 64;
-          if (is_7) {
-            const int i_48 = i_46 & 32;
-            const bool is_8 = i_48 != 0;
-            const int i_49 = i_46 & 16;
-            const bool is_9 = i_49 != 0;
-            const int i_50 = (int)((u32)i_47 + (u32)i_48);
-            const int i_51 = i_46 & 48;
-            const int i_52 = i_46 & 8;
-            const bool is_10 = i_52 != 0;
-            const int i_53 = (int)((u32)i_47 + (u32)i_51);
-            const int i_54 = i_46 & 56;
-            const int i_55 = i_46 & 4;
-            const bool is_11 = i_55 != 0;
-            const int i_56 = (int)((u32)i_47 + (u32)i_54);
-            const int i_57 = i_46 & 60;
-            const int i_58 = i_46 & 2;
-            const bool is_12 = i_58 != 0;
-            const int i_59 = (int)((u32)i_47 + (u32)i_57);
-            const int i_60 = i_46 & 62;
-            const int i_61 = i_46 & 1;
-            const bool is_13 = i_61 != 0;
-            const int i_62 = (int)((u32)i_47 + (u32)i_60);
+          const bool is_13 = i_46 < 64;
+          if (is_13) {
+            const int i_58 = (int)((u32)i_47 + (u32)i_48);
+            const int i_59 = (int)((u32)i_47 + (u32)i_50);
+            const int i_60 = (int)((u32)i_47 + (u32)i_52);
+            const int i_61 = (int)((u32)i_47 + (u32)i_54);
+            const int i_62 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_8) {
+              if (is_6) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_27, i_47);
               }
+              if (is_7) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128, i_27, i_58);
+              }
+              if (is_8) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128, i_27, i_59);
+              }
               if (is_9) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128, i_27, i_50);
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128, i_27, i_60);
               }
               if (is_10) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_51 * 128, i_27, i_53);
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128, i_27, i_61);
               }
               if (is_11) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_54 * 128, i_27, i_56);
-              }
-              if (is_12) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_57 * 128, i_27, i_59);
-              }
-              if (is_13) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_60 * 128, i_27, i_62);
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128, i_27, i_62);
               }
             }
           }
@@ -271,60 +241,44 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           float part_2[32];
           PAL_UNROLL for (int r = 0; r < 32; ++r) part_2[r] = acc[0][r + 32];
-          float v_16[32];
-          PAL_UNROLL for (int r = 0; r < 32; ++r) v_16[r] = part_2[r];
+          float v_9[32];
+          PAL_UNROLL for (int r = 0; r < 32; ++r) v_9[r] = part_2[r];
           PAL_UNROLL for (int r = 0; r < 32; r += 8) {
             const u32 at = smem + 198656 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
-            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_16[r], v_16[r + 1]), pal::pack_bf16(v_16[r + 2], v_16[r + 3]), pal::pack_bf16(v_16[r + 4], v_16[r + 5]), pal::pack_bf16(v_16[r + 6], v_16[r + 7]));
+            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_9[r], v_9[r + 1]), pal::pack_bf16(v_9[r + 2], v_9[r + 3]), pal::pack_bf16(v_9[r + 4], v_9[r + 5]), pal::pack_bf16(v_9[r + 6], v_9[r + 7]));
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
           const int i_63 = i_27 + 64;
-          if (is_6) {
+          if (is_12) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_63, i_47);
             }
           }
-          if (is_7) {
-            const int i_64 = i_46 & 32;
-            const bool is_14 = i_64 != 0;
-            const int i_65 = i_46 & 16;
-            const bool is_15 = i_65 != 0;
-            const int i_66 = (int)((u32)i_47 + (u32)i_64);
-            const int i_67 = i_46 & 48;
-            const int i_68 = i_46 & 8;
-            const bool is_16 = i_68 != 0;
-            const int i_69 = (int)((u32)i_47 + (u32)i_67);
-            const int i_70 = i_46 & 56;
-            const int i_71 = i_46 & 4;
-            const bool is_17 = i_71 != 0;
-            const int i_72 = (int)((u32)i_47 + (u32)i_70);
-            const int i_73 = i_46 & 60;
-            const int i_74 = i_46 & 2;
-            const bool is_18 = i_74 != 0;
-            const int i_75 = (int)((u32)i_47 + (u32)i_73);
-            const int i_76 = i_46 & 62;
-            const int i_77 = i_46 & 1;
-            const bool is_19 = i_77 != 0;
-            const int i_78 = (int)((u32)i_47 + (u32)i_76);
+          if (is_13) {
+            const int i_64 = (int)((u32)i_47 + (u32)i_48);
+            const int i_65 = (int)((u32)i_47 + (u32)i_50);
+            const int i_66 = (int)((u32)i_47 + (u32)i_52);
+            const int i_67 = (int)((u32)i_47 + (u32)i_54);
+            const int i_68 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_14) {
+              if (is_6) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_63, i_47);
               }
-              if (is_15) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_64 * 128 + 8192, i_63, i_66);
+              if (is_7) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128 + 8192, i_63, i_64);
               }
-              if (is_16) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_67 * 128 + 8192, i_63, i_69);
+              if (is_8) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128 + 8192, i_63, i_65);
               }
-              if (is_17) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_70 * 128 + 8192, i_63, i_72);
+              if (is_9) {
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128 + 8192, i_63, i_66);
               }
-              if (is_18) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_73 * 128 + 8192, i_63, i_75);
+              if (is_10) {
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128 + 8192, i_63, i_67);
               }
-              if (is_19) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_76 * 128 + 8192, i_63, i_78);
+              if (is_11) {
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128 + 8192, i_63, i_68);
               }
             }
           }
@@ -335,60 +289,44 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::sync_named(1 + warpgroup, 128);
           float part_3[32];
           PAL_UNROLL for (int r = 0; r < 32; ++r) part_3[r] = acc[0][r + 64];
-          float v_17[32];
-          PAL_UNROLL for (int r = 0; r < 32; ++r) v_17[r] = part_3[r];
+          float v_10[32];
+          PAL_UNROLL for (int r = 0; r < 32; ++r) v_10[r] = part_3[r];
           PAL_UNROLL for (int r = 0; r < 32; r += 8) {
             const u32 at = smem + 198656 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
-            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_17[r], v_17[r + 1]), pal::pack_bf16(v_17[r + 2], v_17[r + 3]), pal::pack_bf16(v_17[r + 4], v_17[r + 5]), pal::pack_bf16(v_17[r + 6], v_17[r + 7]));
+            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_10[r], v_10[r + 1]), pal::pack_bf16(v_10[r + 2], v_10[r + 3]), pal::pack_bf16(v_10[r + 4], v_10[r + 5]), pal::pack_bf16(v_10[r + 6], v_10[r + 7]));
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_79 = i_27 + 128;
-          if (is_6) {
+          const int i_69 = i_27 + 128;
+          if (is_12) {
             if (warp == 0 && pal::elect()) {
-              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_79, i_47);
+              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_69, i_47);
             }
           }
-          if (is_7) {
-            const int i_80 = i_46 & 32;
-            const bool is_20 = i_80 != 0;
-            const int i_81 = i_46 & 16;
-            const bool is_21 = i_81 != 0;
-            const int i_82 = (int)((u32)i_47 + (u32)i_80);
-            const int i_83 = i_46 & 48;
-            const int i_84 = i_46 & 8;
-            const bool is_22 = i_84 != 0;
-            const int i_85 = (int)((u32)i_47 + (u32)i_83);
-            const int i_86 = i_46 & 56;
-            const int i_87 = i_46 & 4;
-            const bool is_23 = i_87 != 0;
-            const int i_88 = (int)((u32)i_47 + (u32)i_86);
-            const int i_89 = i_46 & 60;
-            const int i_90 = i_46 & 2;
-            const bool is_24 = i_90 != 0;
-            const int i_91 = (int)((u32)i_47 + (u32)i_89);
-            const int i_92 = i_46 & 62;
-            const int i_93 = i_46 & 1;
-            const bool is_25 = i_93 != 0;
-            const int i_94 = (int)((u32)i_47 + (u32)i_92);
+          if (is_13) {
+            const int i_70 = (int)((u32)i_47 + (u32)i_48);
+            const int i_71 = (int)((u32)i_47 + (u32)i_50);
+            const int i_72 = (int)((u32)i_47 + (u32)i_52);
+            const int i_73 = (int)((u32)i_47 + (u32)i_54);
+            const int i_74 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_20) {
-                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_79, i_47);
+              if (is_6) {
+                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_69, i_47);
               }
-              if (is_21) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_80 * 128, i_79, i_82);
+              if (is_7) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128, i_69, i_70);
               }
-              if (is_22) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_83 * 128, i_79, i_85);
+              if (is_8) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128, i_69, i_71);
               }
-              if (is_23) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_86 * 128, i_79, i_88);
+              if (is_9) {
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128, i_69, i_72);
               }
-              if (is_24) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_89 * 128, i_79, i_91);
+              if (is_10) {
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128, i_69, i_73);
               }
-              if (is_25) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_92 * 128, i_79, i_94);
+              if (is_11) {
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128, i_69, i_74);
               }
             }
           }
@@ -399,60 +337,44 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::sync_named(1 + warpgroup, 128);
           float part_4[32];
           PAL_UNROLL for (int r = 0; r < 32; ++r) part_4[r] = acc[0][r + 96];
-          float v_18[32];
-          PAL_UNROLL for (int r = 0; r < 32; ++r) v_18[r] = part_4[r];
+          float v_11[32];
+          PAL_UNROLL for (int r = 0; r < 32; ++r) v_11[r] = part_4[r];
           PAL_UNROLL for (int r = 0; r < 32; r += 8) {
             const u32 at = smem + 198656 + warpgroup * 16384 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
-            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_18[r], v_18[r + 1]), pal::pack_bf16(v_18[r + 2], v_18[r + 3]), pal::pack_bf16(v_18[r + 4], v_18[r + 5]), pal::pack_bf16(v_18[r + 6], v_18[r + 7]));
+            pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_11[r], v_11[r + 1]), pal::pack_bf16(v_11[r + 2], v_11[r + 3]), pal::pack_bf16(v_11[r + 4], v_11[r + 5]), pal::pack_bf16(v_11[r + 6], v_11[r + 7]));
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const int i_95 = i_27 + 192;
-          if (is_6) {
+          const int i_75 = i_27 + 192;
+          if (is_12) {
             if (warp == 0 && pal::elect()) {
-              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_95, i_47);
+              pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_75, i_47);
             }
           }
-          if (is_7) {
-            const int i_96 = i_46 & 32;
-            const bool is_26 = i_96 != 0;
-            const int i_97 = i_46 & 16;
-            const bool is_27 = i_97 != 0;
-            const int i_98 = (int)((u32)i_47 + (u32)i_96);
-            const int i_99 = i_46 & 48;
-            const int i_100 = i_46 & 8;
-            const bool is_28 = i_100 != 0;
-            const int i_101 = (int)((u32)i_47 + (u32)i_99);
-            const int i_102 = i_46 & 56;
-            const int i_103 = i_46 & 4;
-            const bool is_29 = i_103 != 0;
-            const int i_104 = (int)((u32)i_47 + (u32)i_102);
-            const int i_105 = i_46 & 60;
-            const int i_106 = i_46 & 2;
-            const bool is_30 = i_106 != 0;
-            const int i_107 = (int)((u32)i_47 + (u32)i_105);
-            const int i_108 = i_46 & 62;
-            const int i_109 = i_46 & 1;
-            const bool is_31 = i_109 != 0;
-            const int i_110 = (int)((u32)i_47 + (u32)i_108);
+          if (is_13) {
+            const int i_76 = (int)((u32)i_47 + (u32)i_48);
+            const int i_77 = (int)((u32)i_47 + (u32)i_50);
+            const int i_78 = (int)((u32)i_47 + (u32)i_52);
+            const int i_79 = (int)((u32)i_47 + (u32)i_54);
+            const int i_80 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_26) {
-                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_95, i_47);
+              if (is_6) {
+                pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_75, i_47);
               }
-              if (is_27) {
-                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_96 * 128 + 8192, i_95, i_98);
+              if (is_7) {
+                pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128 + 8192, i_75, i_76);
               }
-              if (is_28) {
-                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_99 * 128 + 8192, i_95, i_101);
+              if (is_8) {
+                pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128 + 8192, i_75, i_77);
               }
-              if (is_29) {
-                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_102 * 128 + 8192, i_95, i_104);
+              if (is_9) {
+                pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128 + 8192, i_75, i_78);
               }
-              if (is_30) {
-                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_105 * 128 + 8192, i_95, i_107);
+              if (is_10) {
+                pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128 + 8192, i_75, i_79);
               }
-              if (is_31) {
-                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_108 * 128 + 8192, i_95, i_110);
+              if (is_11) {
+                pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128 + 8192, i_75, i_80);
               }
             }
           }
@@ -461,8 +383,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
         }
       }
-      const int i_111 = (int)((u32)carry + (u32)i_28);
-      carry = i_111;
+      const int i_81 = (int)((u32)carry + (u32)i_28);
+      carry = i_81;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -500,24 +422,10 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) v[r] = (int)((u32)loaded[r] + (u32)127);
       int v_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = v[r] / 128;
-      int v_3[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_3[r] = v[r] % 128;
-      int v_4[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_4[r] = (v_3[r] > 0) - (v_3[r] < 0);
-      bool v_5[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_5[r] = v_4[r] != 1;
-      bool v_6[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_6[r] = v_3[r] != 0;
-      bool v_7[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_7[r] = v_5[r] & v_6[r];
-      int v_8[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_8[r] = v_2[r] - 1;
-      int v_9[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_9[r] = (v_7[r] ? v_8[r] : v_2[r]);
       int scan[1];
       int before = 0;
       PAL_UNROLL for (int r = 0; r < 1; ++r) {
-        int sum = v_9[r];
+        int sum = v_2[r];
         PAL_UNROLL for (int step = 1; step < 32; step *= 2) {
           const int other = pal::shuffle_up(sum, step);
           if (lane >= step) sum = (int)((u32)other + (u32)sum);
@@ -525,38 +433,26 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
         scan[r] = (int)((u32)before + (u32)sum);
         before = pal::shuffle(scan[r], 31);
       }
-      bool v_10[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_10[r] = i_10 >= scan[r];
-      int v_11[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_11[r] = (int)v_10[r];
+      bool v_3[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_3[r] = i_10 >= scan[r];
+      int v_4[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_4[r] = (int)v_3[r];
       int folded[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v_11[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 1); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 2); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 4); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 8); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded[r], 16); folded[r] = (int)((u32)folded[r] + (u32)other); }
-      int v_12[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_12[r] = (v_10[r] ? loaded[r] : 0);
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v_4[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = pal::warp_sum(folded[r]);
+      int v_5[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_5[r] = (v_3[r] ? loaded[r] : 0);
       int folded_2[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_12[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 1); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 2); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 4); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 8); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_2[r], 16); folded_2[r] = (int)((u32)folded_2[r] + (u32)other); }
-      int v_13[1];
-      PAL_UNROLL for (int r = 0; r < 1; ++r) v_13[r] = (v_10[r] ? v_9[r] : 0);
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_5[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = pal::warp_sum(folded_2[r]);
+      int v_6[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_6[r] = (v_3[r] ? v_2[r] : 0);
       int folded_3[1];
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[r] = 0;
-      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[0] = (int)((u32)folded_3[0] + (u32)(thread % 32 < 8 ? v_13[r] : 0));
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 1); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 2); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 4); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 8); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
-      PAL_UNROLL for (int r = 0; r < 1; ++r) { const int other = pal::shuffle_xor(folded_3[r], 16); folded_3[r] = (int)((u32)folded_3[r] + (u32)other); }
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[0] = (int)((u32)folded_3[0] + (u32)(thread % 32 < 8 ? v_6[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_3[r] = pal::warp_sum(folded_3[r]);
       const int i_18 = (int)((u32)i_10 - (u32)folded_3[0]);
       const bool is_2 = folded[0] < 8;
       const int i_19 = (int)((u32)i_18 * (u32)128);
