@@ -12,6 +12,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
+from palladio.base.errors import PalladioNotImplementedError
 
 F32 = np.dtype(np.float32)
 X = np.arange(96, dtype=F32).reshape(12, 8)
@@ -140,3 +141,24 @@ def test_a_prefetched_scalar_names_blocks_while_its_alias_is_stored_to() -> None
 
     for found, expected in zip(call("hopper-twin"), call("reference"), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("order", "is_refused"), [([3, 3, 0, 1], False), ([2, 2, 0, 2], True)])
+def test_a_call_that_comes_back_to_a_block_of_an_aliased_input_is_refused(order: list[int], is_refused: bool) -> None:
+    def body(order: Any, x: Any, out: Any) -> None:
+        out[...] = x[...] * 10
+
+    def call(executor: str) -> Any:
+        row = pl.BlockSpec((1, 8), lambda i, order: (order[i], 0))
+        spec = pltpu.PrefetchScalarGridSpec(1, (4,), [row], row)
+        kind = pl.ShapeDtypeStruct((4, 8), F32)
+        kernel = pl.pallas_call(body, kind, grid_spec=spec, input_output_aliases={1: 0}, interpret=executor)
+        return kernel(np.int32(order), X[:4])
+
+    if not is_refused:
+        np.testing.assert_array_equal(call("hopper-twin"), call("reference"))
+        return
+    with pytest.raises(PalladioNotImplementedError, match="blocks of x that are fetched after stores") as caught:
+        call("hopper-twin")
+    assert caught.value.hint == "prefetched scalars name each block in steps that follow each other"
+    np.testing.assert_array_equal(call("reference")[0], X[0] * 10)

@@ -9,7 +9,7 @@ import numpy as np
 
 from palladio.array.on_card import CardArray, Library
 from palladio.base.errors import PalladioNotImplementedError
-from palladio.hopper.kernels import lowered
+from palladio.hopper.kernels import lowered, require_runnable
 from palladio.hopper.launch import stored
 from palladio.hopper.launch.calls import KeptCall, KernelCall, on_host_arrays
 from palladio.hopper.launch.driver import driver
@@ -70,9 +70,12 @@ class Stored:
         return None if call is None else OneKernel(call)
 
     def keep(self, program: Any) -> None:
-        """Store an `OnCard` under the key, once it is compiled, if it is one kernel with one result."""
+        """Store an `OnCard` under the key, once it is compiled, if it is one kernel with one result.
+
+        A kernel that reads an aliased input is not stored: `require_runnable` needs its program.
+        """
         call, key = program.only_call, self._key
-        if key is not None and call is not None and len(OneKernel(call).results) == 1:
+        if key is not None and call is not None and not call.lowered.copied and len(OneKernel(call).results) == 1:
             call.compiled = lambda lowered, cubin: stored.keep(key, lowered, cubin)
 
 
@@ -94,7 +97,7 @@ class OnCard:
         driver()
         self._program = program
         self._calls = {eqn: KernelCall(lowered(eqn)) for eqn in kernel_calls(program)} if calls is None else calls
-        self._of_host_arrays = on_kernels({eqn: _by_copies(call) for eqn, call in self._calls.items()}).runner(program)
+        self._of_host_arrays = on_kernels({eqn: _by_copies(eqn, call) for eqn, call in self._calls.items()}).runner(program)
 
     @property
     def only_call(self) -> KernelCall | None:
@@ -150,9 +153,10 @@ class OnCard:
             if call is None:
                 known.update(zip(eqn.outputs, _on_host(eqn, known), strict=True))
                 continue
+            given = [_value(known, atom) for atom in eqn.inputs]
+            require_runnable(eqn, given)
             operands = [
-                value if call.takes_from_host(n) else _uploaded(value, library, device)
-                for n, value in enumerate(_value(known, atom) for atom in eqn.inputs)
+                value if call.takes_from_host(n) else _uploaded(value, library, device) for n, value in enumerate(given)
             ]
             outputs = call(operands, library, device, [wanted.get(var) for var in eqn.outputs])
             known.update(zip(eqn.outputs, outputs, strict=True))
@@ -195,6 +199,11 @@ def _on_host(eqn: Eqn, known: dict[Any, Any]) -> Sequence[Any]:
     return evaluate(Program(variables, (eqn,), eqn.outputs, eqn.op.name), values)
 
 
-def _by_copies(call: KernelCall) -> Callable[..., Sequence[Any]]:
+def _by_copies(eqn: Eqn, call: KernelCall) -> Callable[..., Sequence[Any]]:
     """The evaluation of one kernel call on arrays of the host."""
-    return lambda *values: on_host_arrays(call, values)
+
+    def run(*values: Any) -> Sequence[Any]:
+        require_runnable(eqn, values)
+        return on_host_arrays(call, values)
+
+    return run

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from palladio.hopper.kernels import lowered
+from palladio.hopper.kernels import lowered, require_runnable
 from palladio.hopper.lowered import Lowered
 from palladio.hopper.twin.run import SCHEDULES, Result, run
-from palladio.ir.core import Program
+from palladio.ir.core import Eqn, Program
 from palladio.ir.evaluate import Runner
 from palladio.ops.kernel_calls import kernel_calls, on_kernels
 
@@ -24,7 +24,7 @@ def load_on_twin(program: Program) -> Runner:
     Raises:
         Refused: a kernel is not compiled for Hopper.
     """
-    return on_kernels({eqn: _OnTwin(lowered(eqn)) for eqn in kernel_calls(program)}).runner(program)
+    return on_kernels({eqn: _OnTwin(eqn, lowered(eqn)) for eqn in kernel_calls(program)}).runner(program)
 
 
 Watcher = Callable[[Lowered, Sequence[Any]], Result]
@@ -45,9 +45,11 @@ def each_launch(run: Watcher) -> Iterator[None]:
 class _OnTwin:
     """The evaluation of one kernel call."""
 
+    eqn: Eqn
     lowered: Lowered
 
     def __call__(self, *values: Any) -> Sequence[Any]:
+        require_runnable(self.eqn, values)
         if self.lowered.blocks(values) == 0:
             return [np.full(each.shape, 0, each.dtype) for each in self.lowered.arrays if each.role == "output"]
         watcher = _watcher.get()

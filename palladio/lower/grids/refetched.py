@@ -19,7 +19,7 @@ from palladio.ir.core import Literal, Program
 from palladio.ir.evaluate import evaluate
 from palladio.ir.text import print_program
 from palladio.lower.refused import Refused
-from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed
+from palladio.ops.grid import Blocked, BlockMap, Grid, Squeezed, extents
 from palladio.ops.references.memory import load
 from palladio.types.transforms import Index, Operand
 from palladio.types.types import RefType
@@ -48,8 +48,32 @@ def require_fetched_first(grid: Grid, kernel: Program, target: str, by_data: boo
         else:
             first = _fetched_first(grid, given, made)
         if not first:
-            name = arrays[source].hint or f"input {source}"
-            raise Refused(f"blocks of {name} that are fetched after stores to its alias are not compiled for {target}")
+            raise _refused(arrays[source].hint or f"input {source}", target)
+
+
+def _refused(name: str, target: str) -> Refused:
+    return Refused(f"blocks of {name} that are fetched after stores to its alias are not compiled for {target}")
+
+
+def require_left_once(grid: Grid, kernel: Program, values: Sequence[Any], target: str) -> None:
+    """Refuse a call whose prefetched scalars name a block of an aliased input again after the grid has left it.
+
+    Args:
+        values: the operands of the call. Scalars that are not arrays of the host are not looked at.
+        target: the target of the compiler, for the message.
+
+    Raises:
+        Refused: if the steps come back to a block.
+    """
+    first = grid.sizes.count(None)
+    scalars = values[first:][: grid.scalars]
+    if not scalars or not all(isinstance(each, (np.ndarray, np.generic)) for each in scalars):
+        return
+    for source, given, _ in _read_aliases(grid, kernel):
+        if _depends_on_data(given) and comes_back(given.index_map, extents(grid.sizes, values[:first]), scalars):
+            error = _refused(grid.split(kernel.inputs).arrays[source].hint or f"input {source}", target)
+            error.hint = "prefetched scalars name each block in steps that follow each other"
+            raise error
 
 
 def maps_by_data(grid: Grid, kernel: Program) -> list[Program]:

@@ -11,7 +11,8 @@ import torch
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.base.errors import PalladioError
+import palladio.tpu as pltpu
+from palladio.base.errors import PalladioError, PalladioNotImplementedError
 from palladio.call.staged import CALLS
 from palladio.hopper.launch.driver import CardError
 from palladio.library import hopper
@@ -153,6 +154,36 @@ def test_an_input_that_is_the_output_too_keeps_its_values(card: FakeDriver, cuda
         assert np.array_equal(numpy_of(x), before)
         assert call(x, out=x) is x
         assert np.array_equal(numpy_of(x), before[::-1] + 1)
+    assert not card.failures
+
+
+@pytest.mark.parametrize("where", ["constant order", "all on the host"])
+def test_blocks_of_an_aliased_input_are_named_in_steps_that_follow_each_other(
+    card: FakeDriver, cuda: Torch, where: str
+) -> None:
+    def ten_times(order: Any, x: Any, out: Any) -> None:
+        out[...] = x[...] * 10
+
+    row = pl.BlockSpec((1, 32), lambda i, order: (order[i], 0))
+    spec = pltpu.PrefetchScalarGridSpec(1, (4,), [row], row)
+    call = pl.pallas_call(
+        ten_times,
+        pl.ShapeDtypeStruct((4, 32), F32),
+        grid_spec=spec,
+        input_output_aliases={1: 0},
+        interpret="hopper",
+    )
+
+    def in_order(*order: int) -> np.ndarray:
+        if where == "all on the host":
+            return call(np.int32(order), X)
+        return numpy_of(pl.jit(lambda x: call(np.int32(order), x))(cuda.tensor(X)))
+
+    expected = X.copy()
+    expected[[0, 1, 3]] *= 10
+    assert np.array_equal(in_order(3, 3, 0, 1), expected)
+    with pytest.raises(PalladioNotImplementedError, match="blocks of x that are fetched after stores to its alias"):
+        in_order(2, 2, 0, 2)
     assert not card.failures
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import palladio as pl
 from palladio.base import stored_keys
 from palladio.call import jit
 from palladio.hopper import compile as nvrtc
@@ -61,6 +62,30 @@ def test_a_stored_kernel_is_neither_traced_nor_compiled(
     with pytest.raises(AssertionError, match="traced"):
         product(cuda, preferred_element_type=BF16)
     assert not card.failures
+
+
+@pytest.mark.parametrize("aliased", [False, True])
+def test_a_kernel_whose_data_are_checked_at_each_call_is_not_stored(
+    folder: Path, card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, aliased: bool
+) -> None:
+    def add_one(x: Any, out: Any) -> None:
+        out[...] = x[...] + 1
+
+    kind = pl.ShapeDtypeStruct((4, 32), F32)
+    x = cuda.tensor(np.zeros((4, 32), F32))
+
+    def call() -> np.ndarray:
+        kernel = pl.pallas_call(add_one, kind, input_output_aliases={0: 0} if aliased else {})
+        return numpy_of(pl.jit(kernel).ahead(x, made_of=("add_one", aliased))(x))
+
+    assert np.array_equal(call(), np.ones((4, 32), F32))
+    anew()
+    monkeypatch.setattr(jit, "_stage", fails)
+    if not aliased:
+        assert np.array_equal(call(), np.ones((4, 32), F32))
+        return
+    with pytest.raises(AssertionError, match="traced"):
+        call()
 
 
 @pytest.mark.parametrize("change", ["sources", "card", "damage"])
