@@ -21,8 +21,9 @@ from palladio.hopper.lowered import HEADER, Lowered
 from palladio.hopper.wgmma import Wgmma, device_text
 
 ARCHITECTURE = "sm_90a"
-OPTIONS = (f"--gpu-architecture={ARCHITECTURE}", "-std=c++17", "--ptxas-options=-v")
-"""Options of NVRTC. The statistics of ptxas show register spills."""
+OPTIONS = (f"--gpu-architecture={ARCHITECTURE}", "-std=c++17", "--generate-line-info", "--ptxas-options=-v")
+"""Options of NVRTC. Profilers need the table of lines, which leaves the code as it is; the statistics of ptxas show
+register spills."""
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
@@ -84,6 +85,18 @@ def header(products: Sequence[Wgmma]) -> str:
     return device_header() + device_text(products)
 
 
+def located(text: str) -> str:
+    """The text with `#line` before each line: the compiler counts on from one, but a line of Python is many lines."""
+    lines: list[str] = []
+    place: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#line"):
+            place = [line]
+        else:
+            lines += [*place, line]
+    return "\n".join(lines) + "\n"
+
+
 def key(lowered: Lowered) -> str:
     """The cache key of a cubin: a hash of everything that determines it."""
     parts = (lowered.text, header(lowered.products), *OPTIONS, ".".join(map(str, version())))
@@ -107,7 +120,7 @@ def _compiled(lowered: Lowered) -> Cubin:
     program = ctypes.c_void_p()
     included = (ctypes.c_char_p * 1)(header(lowered.products).encode())
     names = (ctypes.c_char_p * 1)(HEADER.encode())
-    made = (ctypes.byref(program), lowered.text.encode(), f"{lowered.name}.cu".encode(), 1, included, names)
+    made = (ctypes.byref(program), located(lowered.text).encode(), f"{lowered.name}.cu".encode(), 1, included, names)
     _check(library, library.nvrtcCreateProgram(*made))
     try:
         options = (ctypes.c_char_p * len(OPTIONS))(*(option.encode() for option in OPTIONS))

@@ -19,7 +19,7 @@ _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z
 
 
 def disassembled(code: bytes) -> str:
-    """The instructions of a cubin as text.
+    """The instructions of a cubin as text, after the lines of source that they are of.
 
     Raises:
         PalladioNotImplementedError: if no disassembler is installed.
@@ -27,7 +27,7 @@ def disassembled(code: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
         file.flush()
-        done = subprocess.run([_disassembler(), "-c", file.name], capture_output=True, text=True, check=False)
+        done = subprocess.run([_disassembler(), "-gi", "-c", file.name], capture_output=True, text=True, check=False)
     if done.returncode:
         raise InternalError(f"nvdisasm failed: {done.stderr.strip()}")
     return done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ SOURCE = """
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The source above, beside a module that it imports."""
+    import_module("llvmlite.binding")  # its modules find each other in `sys.modules` as it is when they are loaded
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "modules", {**sys.modules})
     (tmp_path / "helper.py").write_text("FACTOR = 2\n", encoding="utf-8")

@@ -5,9 +5,10 @@ Nothing here needs a GPU: NVRTC compiles for sm_90a anywhere.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cache
 from typing import Any
 
@@ -245,6 +246,29 @@ def test_a_product_of_what_threads_have_written_makes_ptxas_wait_for_nothing() -
     scratch = [*tiles, plgpu.Barrier(num_arrivals=2), plgpu.ACC((128, 16))]
     made = lowered(kernel(body, (128, 16), np.float32, scratch), bf16(128, 64), bf16(64, 16))
     assert compiled(made).warnings == ()
+
+
+def test_machine_code_has_the_lines_of_the_kernel() -> None:
+    def body(x: Any, y: Any, out: Any, a: Any, b: Any, full: Any, acc: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, a, full)
+        plgpu.copy_gmem_to_smem(y, b, full)
+        plgpu.barrier_wait(full)
+        plgpu.wgmma(acc, a, b)
+        plgpu.wgmma_wait(0)
+        out[...] = acc[...]
+
+    tiles = [plgpu.SMEM((128, 64), BF16), plgpu.SMEM((64, 16), BF16)]
+    scratch = [*tiles, plgpu.Barrier(num_arrivals=2), plgpu.ACC((128, 16))]
+    made = lowered(kernel(body, (128, 16), np.float32, scratch), bf16(128, 64), bf16(64, 16))
+    first = body.__code__.co_firstlineno
+    places, line = defaultdict(set), 0
+    for text in disassembled(compiled(made).code).splitlines():
+        if found := re.search(r'## File "(.*)", line (\d+)$', text):  # after those of primitives that are inlined there
+            line = int(found[2]) - first if found[1] == __file__ else 0
+        elif found := re.search(r"ELECT|UTMALDG|SYNCS\.PHASECHK", text):
+            places[found[0]].add(line)
+    # NVRTC puts products among the lines around them, since it looks ahead.
+    assert places == {"ELECT": {1}, "UTMALDG": {1, 2}, "SYNCS.PHASECHK": {3}}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the libraries of a process from /proc")

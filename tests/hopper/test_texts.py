@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import palladio.gpu as plgpu
+from palladio.hopper.compile import located
 from palladio.library import hopper
 from palladio.types.types import ShapeDtypeStruct
 from tests.hopper.kernels import BF16, lowered
@@ -56,3 +57,8 @@ def test_the_text_refers_to_the_lines_of_the_source() -> None:
     places = [line for line in lowered(function, *inputs).text.splitlines() if line.startswith("#line")]
     assert any(place.endswith('library/hopper/matmul.py"') for place in places)
     assert any(place.endswith('library/hopper/epilogue.py"') for place in places)
+
+
+def test_each_line_that_is_compiled_is_of_the_same_line_of_the_source() -> None:
+    text = '#include "a"\n#line 7 "f.py"\nfor (;;)\n  x;\n#line 9 "f.py"\ny;\n'
+    assert located(text) == '#include "a"\n#line 7 "f.py"\nfor (;;)\n#line 7 "f.py"\n  x;\n#line 9 "f.py"\ny;\n'

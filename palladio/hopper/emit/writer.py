@@ -30,7 +30,7 @@ class Writer:
         self.depth = 1
         self.names = names
         self.own = names.of_role()
-        self.waiting: list[str] = []
+        self.waiting: list[tuple[tuple[str, int] | None, str]] = []
         self.elected = "warp == 0 && pal::elect()"
         self.place: tuple[str, int] | None = None
         self.noted: tuple[str, int] | None = None
@@ -58,16 +58,18 @@ class Writer:
 
     def elect(self, *texts: str) -> None:
         """Add lines to the pending region of the elected thread."""
-        self.waiting += texts
+        self.waiting += [(self.place, text) for text in texts]
 
     def flush(self) -> None:
         """Write the region of the elected thread, if one is open."""
         if not self.waiting:
             return
         region, self.waiting = self.waiting, []
+        place, self.place = self.place, region[0][0]
         with self.block(f"if ({self.elected})"):
-            for text in region:
+            for self.place, text in region:
                 self.compute(text)
+        self.place = place
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

@@ -97,7 +97,8 @@ class OnCard:
         driver()
         self._program = program
         self._calls = {eqn: KernelCall(lowered(eqn)) for eqn in kernel_calls(program)} if calls is None else calls
-        self._of_host_arrays = on_kernels({eqn: _by_copies(eqn, call) for eqn, call in self._calls.items()}).runner(program)
+        copying = {eqn: _by_copies(eqn, call) for eqn, call in self._calls.items()}
+        self._of_host_arrays = on_kernels(copying).runner(program)
 
     @property
     def only_call(self) -> KernelCall | None:
