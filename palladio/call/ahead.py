@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -20,6 +21,7 @@ from palladio.array.copies import note_copy
 from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
 from palladio.array.on_card import Conditions, all_on_card, card_of
 from palladio.array.on_card import library_of as library_on_card
+from palladio.array.tensors import facts_of
 from palladio.base import knobs, trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.base.knobs import thread_count
@@ -32,6 +34,7 @@ from palladio.ir.evaluate import Runner
 from palladio.trace.debug import UNCHECKED, checks_enabled, chosen_checks, collected_checks
 from palladio.trace.gpu.hardware import UNLIMITED, limits_enabled
 from palladio.trace.trace import NOT_TRACED, current_trace
+from palladio.types import dtypes
 from palladio.types.types import ArrayType
 
 ONE_RESULT = trees.flatten(0)[1]
@@ -255,17 +258,38 @@ class Ahead:
         Args:
             rows: as in a call.
         """
+        found = self._prepared(arrays, rows, self._fits(tuple(arrays), rows))
+        return None if found is None else functools.partial(_run_at_call, found)
+
+    def in_memory(self, arrays: Sequence[Any], rows: int | None) -> Callable[..., Any] | None:
+        """As `prepared`, a function of addresses in host memory or NumPy arrays, and of the values that own the memory.
+        Its result is a tensor.
+        """
+        types = [(tuple(array.shape), dtypes.canonical(array.dtype)) for array in arrays]
+        found = self._prepared(arrays, rows, rows in (None, self._rows) and types == self._known)
+        if not hasattr(found, "at"):
+            return None
+        dtype = self._result.dtype  # type: ignore[union-attr]
+        as_tensor = functools.partial(from_numpy, library="torch")
+        if self._rows is not None and not dtypes.is_narrow_float(dtype):
+            as_tensor = sys.modules["torch"].from_numpy
+        return functools.partial(_run_in_memory, found, as_tensor)
+
+    def _prepared(self, arrays: Sequence[Any], rows: int | None, fits: bool) -> Any:
+        """The executor's function for arrays like these; None without one.
+
+        Args:
+            fits: they have the types that the function was staged for, and the result has these rows.
+        """
         made = getattr(self._run, "prepared", None)
         if made is None or self._result is None or self._captured:
             return None
         if self._in_place[rows is not None] is None:
-            found = made(None, 1) if self._fits(tuple(arrays), rows) else None
-        elif self._first_own == 0 and rows is not None:
-            found = made(rows, rows)
-        else:
-            first = next(n for n, number in self._own_rows.items() if number == self._first_own)
-            found = made(rows, len(arrays[first]))
-        return None if found is None else functools.partial(_run_at_call, found)
+            return made(None, 1) if fits else None
+        if self._first_own == 0 and rows is not None:
+            return made(rows, rows)
+        first = next(n for n, number in self._own_rows.items() if number == self._first_own)
+        return made(rows, len(arrays[first]))
 
     def ready(self, library: Any, device: int, shape: tuple[int, ...], numbers: tuple[Any, ...] = ()) -> Any:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none.
@@ -330,8 +354,19 @@ class Ahead:
 
 
 def _run_at_call(run: Callable[[Sequence[Any]], Any], arrays: Sequence[Any]) -> Any:
-    with at_call():
+    try:
         return run(arrays)
+    except PalladioError:
+        with at_call():
+            raise
+
+
+def _run_in_memory(run: Any, as_tensor: Callable[[Any], Any], given: Sequence[Any], values: Sequence[Any]) -> Any:
+    try:
+        return as_tensor(run.at(given, values))
+    except PalladioError:
+        with at_call():
+            raise
 
 
 def _resized(types: Sequence[ArrayType], sizes: Mapping[int, tuple[int, int]]) -> list[ArrayType]:
@@ -431,11 +466,25 @@ class KeptCalls:
             option: as in `keep_again`.
         """
         key = _types_of(arrays, option)
-        found = None if key is None else self._again.get(key)
+        call = None if key is None else self._kept_again(key)
+        return None if call is None else call(*arrays)
+
+    def again_in_memory(self, tensors: tuple[Any, ...], option: Hashable = None) -> Any:
+        """As `again`, of tensors in host memory: the function gets their addresses too."""
+        facts = facts_of(tensors) if self._again else None
+        if facts is None:
+            return None
+        types, addresses = facts
+        call = self._kept_again((type(option), option, types))
+        return None if call is None else call(*tensors, addresses)
+
+    def _kept_again(self, key: Hashable) -> Callable[..., Any] | None:
+        """The function that is kept under a key, in the present state of the process."""
+        found = self._again.get(key)
         if found is None or current_trace() is not None:
             return None
         settings, call = found
-        return call(*arrays) if settings == [read() for read in _SETTINGS] else None
+        return call if settings == [read() for read in SETTINGS] else None
 
     def keep_again(self, arrays: tuple[Any, ...], option: Hashable, call: Callable[..., Any]) -> None:
         """Keep a function for NumPy arrays in row-major order with the types of these, on the executor by default.
@@ -444,13 +493,21 @@ class KeptCalls:
         Args:
             option: everything else that it depends on.
         """
-        key = _types_of(arrays, option)
+        self._keep_again(_types_of(arrays, option), call)
+
+    def keep_again_in_memory(self, tensors: tuple[Any, ...], option: Hashable, call: Callable[..., Any]) -> None:
+        """As `keep_again`, a function of tensors in host memory and of the list of their addresses."""
+        facts = facts_of(tensors)
+        if facts is not None:
+            self._keep_again((type(option), option, facts[0]), call)
+
+    def _keep_again(self, key: Hashable | None, call: Callable[..., Any]) -> None:
         if key is None:
             return
         with self._lock:
             if len(self._again) >= self.capacity:
                 self._again.pop(next(iter(self._again)))
-            self._again[key] = [read() for read in _SETTINGS], call
+            self._again[key] = [read() for read in SETTINGS], call
 
     def on_card(self, key: Hashable, arrays: Sequence[Any], out: Any = None) -> Any:
         """The result of a call on arrays of a GPU that was kept by `keep_on_card`; None if there is none for these.
@@ -552,7 +609,7 @@ _DEFAULT = FOLLOWING + UNCHECKED + NOT_TRACED + UNLIMITED
 
 
 _KNOBS = Conditions(absent=(knobs.threads.place, knobs.instructions.place))
-_SETTINGS = (*(FOLLOWING + UNCHECKED + UNLIMITED + UNDESCRIBED + _KNOBS).readers, collected_checks.get)
+SETTINGS = (*(FOLLOWING + UNCHECKED + UNLIMITED + UNDESCRIBED + _KNOBS).readers, collected_checks.get)
 """Functions whose results decide the surroundings of a call that names no executor. Comparing them takes a fifth of the
 time of comparing the surroundings, and fewer lines of the caches."""
 

@@ -7,6 +7,7 @@ marks takes longer than the computation. A chain keeps all of that between calls
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from palladio.array.copies import row_major
 from palladio.base import knobs
 from palladio.base.errors import Location, PalladioValueError, attach
 from palladio.cpu.engine import GridCall, run
-from palladio.cpu.runtime.memory import HEADER, LEAST_BYTES, address_of, fill, output, pointer_at
+from palladio.cpu.runtime.memory import LEAST_BYTES, address_of, fill, output
 from palladio.cpu.runtime.native import EMPTY_GRID, Calls
 from palladio.cpu.runtime.status import Status
 from palladio.ir.core import Atom, Eqn, Literal, Program
@@ -61,8 +62,9 @@ class _Workspace:
     def __init__(self, chain: Chain) -> None:
         self.between = [np.array(value) for value in chain.between]
         self.marks = [bytearray(step.call.marked) for step in chain.steps]
+        self.cleared = [(marks, bytes(len(marks))) for marks in self.marks if marks]
         self.tables: list[Any] = []
-        self.slots: list[tuple[Any, int, int]] = []  # the places of inputs and results, with their numbers
+        self.slots: list[tuple[int, int]] = []  # the numbers of inputs and results, and the places of their addresses
         self.sizes: list[Any] = []
         for step, marks in zip(chain.steps, self.marks, strict=True):
             table = step.call.table()
@@ -70,7 +72,7 @@ class _Workspace:
                 if number >= chain.given:
                     table[slot] = address_of(self.between[number - chain.given])
                 else:
-                    self.slots.append((table, slot, number))
+                    self.slots.append((number, ctypes.addressof(table) + slot * ctypes.sizeof(ctypes.c_void_p)))
             if marks:
                 table[len(step.arrays)] = address_of(np.frombuffer(marks, np.int8))
             self.tables.append(table)
@@ -85,6 +87,10 @@ class _Workspace:
             for axis, (_, number, _) in enumerate(step.sizes):
                 if number >= chain.given:
                     self.calls.locate(position, axis, address_of(self.between[number - chain.given]))
+                else:
+                    self.slots.append((number, self.calls.place_of_size(position, axis)))
+        # They write all addresses, then run the first steps.
+        self.enter = [self.calls.entry(*parts[0], self.slots) if parts else None for parts in chain.parts]
 
 
 def _maker(type: ArrayType) -> Callable[[], Array]:
@@ -114,12 +120,6 @@ class Chain:
         self.between = between
         self.given = inputs + len(types)
         self.targets = range(inputs, self.given)
-        self.given_sizes = [
-            (position, axis, number)
-            for position, step in enumerate(steps)
-            for axis, (_, number, _) in enumerate(step.sizes)
-            if number < self.given
-        ]
         filled = [(step.outputs[target], value) for step in steps for target, value in step.call.unset]
         self.unset = [[each for each in filled if each[0] not in self.targets], filled]  # by whether results are marked
         # The steps that run together: Python fills what one with marks has not written before the next one reads it.
@@ -173,38 +173,36 @@ class Chain:
 
         return run
 
-    def prepared(self, rows: int | None, weight: int) -> Callable[[Sequence[Array]], Array]:
+    def prepared(self, rows: int | None, weight: int) -> Prepared:
         """The program, of one result, as a function of arrays in row-major order, without checks.
 
         Args:
             rows: of the result, which has these rows alone, each of them written; None for all.
             weight: as in `palladio.cpu.engine.run`.
         """
-        (type,) = self.results
-        make = _maker(type if rows is None else ArrayType((rows, *type.shape[1:]), type.dtype))
-
-        def run(values: Sequence[Array]) -> Array:
-            results = [make()]
-            self.run_plain(values, results, weight, rows is None)
-            return results[0]
-
-        return run
+        return Prepared(self, rows, weight)
 
     def run(self, values: Sequence[Any], results: Sequence[Any], weight: int = 1, marked: bool = True) -> Sequence[Any]:
         """Run the steps, on copies of arrays in another order than row-major.
 
         Args:
-            weight, marked: as in `run_plain`.
+            weight, marked: as in `run_at`.
         """
-        plain = [
+        arrays = [
             value if type(value) is np.ndarray and value.flags.c_contiguous else row_major(value) for value in values
         ]
-        return self.run_plain(plain, results, weight, marked)
+        arrays += results
+        self.run_at(arrays, arrays, weight, marked)
+        return results
 
-    def run_plain(self, values: Sequence[Any], results: Sequence[Any], weight: int, marked: bool) -> Sequence[Any]:
-        """Run the steps, on arrays in row-major order.
+    def run_at(self, given: Sequence[Any], owners: Sequence[Any], weight: int, marked: bool) -> None:
+        """Run the steps in the memory of inputs and results.
+
+        Few functions take part: after a product of large matrices, all of their code comes from memory.
 
         Args:
+            given: NumPy arrays, or addresses.
+            owners: of the memory, in the same order; the results are NumPy arrays.
             weight: as in `palladio.cpu.engine.run`.
             marked: whether unwritten parts of the results are filled.
         """
@@ -213,42 +211,65 @@ class Chain:
             work = self.idle.pop()
         except IndexError:
             work = _Workspace(self)
-        arrays = [*values, *results, *work.between]
-        # As `address_of`, without the time of its calls.
-        addresses = [pointer_at(id(array) + HEADER).value for array in arrays[: self.given]]
-        for table, slot, place in work.slots:
-            table[slot] = addresses[place]
-        for position, axis, number in self.given_sizes:
-            work.calls.locate(position, axis, addresses[number])  # type: ignore[arg-type]
-        for number, value in self.unset[marked]:
-            fill(arrays[number], value)
-        for marks in work.marks if marked else ():
-            if marks:
-                marks[:] = bytes(len(marks))
+        calls = work.calls
+        if self.unset[marked]:
+            arrays = [*owners, *work.between]
+            for number, value in self.unset[marked]:
+                fill(arrays[number], value)
+        if marked:
+            for marks, zeros in work.cleared:
+                marks[:] = zeros
+        enter = work.enter[marked]
         for first, last in self.parts[marked]:
-            self._run(work, first, last, arrays, threads, weight)
+            try:
+                status = calls.run(first, last, threads, weight, enter, given)
+                if status != Status.DONE:
+                    self._go_on(work, status, last, [*owners, *work.between], threads, weight)
+            except Exception as error:
+                step = self.steps[calls.at]
+                with attach(step.location, f"running {step.name}"):
+                    raise error
+            enter = None
             if marked and 0 in work.marks[last - 1]:
-                last_step = self.steps[last - 1]
+                arrays, last_step = [*owners, *work.between], self.steps[last - 1]
                 last_step.call.fill_rest(work.marks[last - 1], [arrays[number] for number in last_step.outputs])
         # Not after an exception, when some thread might still be writing to it.
         self.idle.append(work)
-        return results
 
-    def _run(self, work: _Workspace, first: int, last: int, arrays: Sequence[Array], threads: int, weight: int) -> None:
-        """Run some steps."""
-        try:
-            while first < last and (status := work.calls.run(first, last, threads, weight)) != Status.DONE:
-                number = work.calls.at
-                tasks = work.calls.tasks(number)
-                if status == EMPTY_GRID:
-                    raise PalladioValueError("a grid size is at least 1", got=tasks)
-                table, sizes = work.tables[number], work.sizes[number]
-                run(self.steps[number].call.compiled, table, sizes, tasks, (arrays, work), weight=weight)
-                first = number + 1
-        except Exception as error:
-            step = self.steps[work.calls.at]
-            with attach(step.location, f"running {step.name}"):
-                raise error
+    def _go_on(
+        self, work: _Workspace, status: int, last: int, arrays: Sequence[Any], threads: int, weight: int
+    ) -> None:
+        """Run a step at which native code has stopped, and those after it."""
+        while status != Status.DONE:
+            number = work.calls.at
+            tasks = work.calls.tasks(number)
+            if status == EMPTY_GRID:
+                raise PalladioValueError("a grid size is at least 1", got=tasks)
+            table, sizes = work.tables[number], work.sizes[number]
+            run(self.steps[number].call.compiled, table, sizes, tasks, (arrays, work), weight=weight)
+            if number + 1 == last:
+                return
+            status = work.calls.run(number + 1, last, threads, weight)
+
+
+class Prepared:
+    """A chain of one result, as a function of arrays in row-major order, without checks."""
+
+    def __init__(self, chain: Chain, rows: int | None, weight: int) -> None:
+        (type,) = chain.results
+        self.chain = chain
+        self.weight = weight
+        self.marked = rows is None
+        self.make = _maker(type if rows is None else ArrayType((rows, *type.shape[1:]), type.dtype))
+
+    def __call__(self, values: Sequence[Array]) -> Array:
+        return self.at(values, values)
+
+    def at(self, given: Sequence[Any], values: Sequence[Any]) -> Array:
+        """The result for inputs of any library, given by their addresses, or as NumPy arrays."""
+        result = self.make()
+        self.chain.run_at((*given, result), (*values, result), self.weight, self.marked)
+        return result
 
 
 def _parts(begin: Sequence[bool], end: Sequence[bool]) -> list[tuple[int, int]]:

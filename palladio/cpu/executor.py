@@ -21,6 +21,7 @@ from palladio.cpu.first_rows import first_rows
 from palladio.cpu.launches.engine import compile_launch
 from palladio.cpu.lower import lower_grid
 from palladio.cpu.rule_table import OF_RARE_DTYPES
+from palladio.cpu.runtime.native import SMALL_ARENA
 from palladio.cpu.runtime.status import LeftToEvaluator
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.ir.evaluate import Evaluator, Runner
@@ -46,7 +47,7 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
     if len(program.eqns) == 1:
         (eqn,) = program.eqns
         if eqn in natives and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
-            return _Alone(natives[eqn], kernel_name(eqn))
+            return _Alone(natives[eqn], kernel_name(eqn), program)
     chain = chained(program, {eqn: native.run for eqn, native in natives.items()})
     if chain is not None:
         return chain
@@ -92,12 +93,14 @@ class _Alone:
         prepared: as `Chain.prepared`, for all rows; None for a call that writes to its operands.
     """
 
-    def __init__(self, native: _Native, name: str) -> None:
+    def __init__(self, native: _Native, name: str, program: Program) -> None:
         self.native = native
         self.name = name
         types = [type for type in native.eqn.input_types if isinstance(type, ArrayType)]
         arrays = len(types) == len(native.eqn.input_types)
         self.direct = native.run if arrays else native.run_or_explain
+        if isinstance(native.run, GridCall) and native.run.compiled.arena <= SMALL_ARENA:
+            self.direct = chained(program, {native.eqn: native.run}) or self.direct  # which keeps the memory of a call
         self.first_rows = first_rows(native.run, types) if isinstance(native.run, GridCall) and arrays else None
         makes_results = isinstance(native.run, GridCall) and native.run.plain and arrays
         self.prepared = self._prepared if makes_results else None

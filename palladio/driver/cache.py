@@ -32,12 +32,13 @@ class PreparedCache(Generic[T]):
 
     It has no lock: its changes of dictionaries are single atomic steps, and other code may run between two of them.
 
-    `prepared` counts the preparations, for callers that check for reuse.
+    `prepared` counts the preparations, for callers that check for reuse, and `cleared` the times that it was emptied.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
         self.capacity = capacity
         self.prepared = 0
+        self.cleared = 0
         self._entries: dict[Hashable, _Entry[T]] = {}
         self._uses = itertools.count()
         self._in_progress: dict[Hashable, Any] = {}
@@ -85,6 +86,7 @@ class PreparedCache(Generic[T]):
 
     def clear(self) -> None:
         """Forget everything."""
+        self.cleared += 1
         self._entries.clear()
 
     def reset_after_fork(self) -> None:

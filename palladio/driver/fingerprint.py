@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import repeat
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 from weakref import ReferenceType
 
@@ -138,15 +138,23 @@ class Remembered:
         if last is not None and _same(last.parts, parts) and _unchanged(last.places):
             return last.key
         key, walk = _walked(parts)
-        self._last = _Last(parts, Hashed(key), walk.places)
-        return self._last.key
+        self._last = last = _Last(parts, Hashed(key), walk.places)
+        return last.key
+
+    def holds(self, key: Hashable, parts: Sequence[Any]) -> bool:
+        """True if the last walk gave this key, the identical object, and nothing has changed since."""
+        last = self._last
+        return last is not None and last.key is key and _same(last.parts, parts) and _unchanged(last.places)
 
 
 def _unchanged(places: Iterable[tuple[Callable[..., bool], tuple[Any, ...]]]) -> bool:
     try:
-        return all(holds(*found) for holds, found in places)
+        for holds, found in places:
+            if not holds(*found):
+                return False
     except Exception:  # a value that can no longer be read has changed
         return False
+    return True
 
 
 _MISSING = object()
@@ -161,13 +169,25 @@ def _same_mapping(mapping: Mapping[Any, Any], names: Sequence[Any], items: Seque
     return _same(mapping, names) and all(map(is_, mapping.values(), items))
 
 
+def _is_empty(mapping: Mapping[Any, Any]) -> bool:
+    return len(mapping) == 0
+
+
 def _names_hold(namespace: Mapping[str, Any], names: Sequence[str], found: Sequence[Any]) -> bool:
     """True if these names still refer to the identical objects."""
     return all(map(is_, map(namespace.get, names, repeat(_MISSING)), found))
 
 
 def _attributes_are(owner: Any, names: Sequence[str], found: Sequence[Any]) -> bool:
-    return all(map(is_, map(getattr, repeat(owner), names, repeat(_MISSING)), found))
+    for name, item in zip(names, found):  # noqa: SIM110  half the time of a generator
+        if getattr(owner, name, _MISSING) is not item:
+            return False
+    return True
+
+
+def _read(read: Callable[[Any], tuple[Any, ...]], owner: Any, found: Sequence[Any]) -> bool:
+    """True if several attributes are still the identical objects."""
+    return all(map(is_, read(owner), found))
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -274,7 +294,10 @@ class _Keys:
     def attributes(self, owner: Any, *names: str) -> tuple[Any, ...]:
         """Attributes that may be reassigned, with `_MISSING` for absent ones."""
         found = tuple(getattr(owner, name, _MISSING) for name in names)
-        self.places.append((_attributes_are, (owner, names, found)))
+        if len(names) > 1 and _MISSING not in found:
+            self.places.append((_read, (attrgetter(*names), owner, found)))
+        else:
+            self.places.append((_attributes_are, (owner, names, found)))
         return found
 
     def is_known(self, module: str | None) -> bool:
@@ -343,7 +366,7 @@ class _Keys:
                 return type(value), frozenset(map(self.of, self.items(value)))
             case Mapping():
                 names, items = tuple(value), tuple(value.values())
-                self.places.append((_same_mapping, (value, names, items)))
+                self.places.append((_same_mapping, (value, names, items)) if names else (_is_empty, (value,)))
                 return type(value), tuple((self.of(key), self.of(item)) for key, item in zip(names, items))
             case slice():
                 return "slice", self.of((value.start, value.stop, value.step))

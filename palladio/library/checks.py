@@ -262,6 +262,9 @@ def again(kept: pl.KeptCalls, arrays: tuple[Any, ...], option: Hashable = None) 
     """
     if type(arrays[0]) is np.ndarray:
         return kept.again(arrays, option)
+    done = kept.again_in_memory(arrays, option)
+    if done is not None:
+        return done
     found = arrays_of(*arrays) if kept.usable else None
     result = None if found is None else kept.again(tuple(found), option)
     return None if result is None else tensor_of(result)

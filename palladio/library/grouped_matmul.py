@@ -137,6 +137,8 @@ def gmm(
         found = _kept_gmm(key, interpret, x, y, sizes, into)
         if found is None:
             found = gmm(x, y, sizes, None, tiling, transpose_rhs=transpose_rhs, interpret=interpret, out=into)
+        elif usual:
+            _remember(key, lhs, rhs, group_sizes, transpose_rhs)
         return tensor_of(found) if out is None else out
     more = () if plain else _more(group_offset, existing_out)
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, transpose_rhs, *more)
@@ -175,21 +177,32 @@ def _kept_gmm(key: Any, interpret: Any, lhs: Array, rhs: Array, group_sizes: Arr
 
 def _remember(key: Any, lhs: Array, rhs: Array, group_sizes: Array, transpose_rhs: bool) -> None:
     """Keep the call under a key for operands like these, if it can do without checks."""
-    kept = _GMM.find(key) if type(group_sizes) is np.ndarray and group_sizes.dtype == np.int32 else None
-    if kept is None:
+    kept = _GMM.find(key)
+    if kept is None or not hasattr(group_sizes, "dtype") or dtype_of(group_sizes) != np.int32:
         return
     m = len(lhs)
     count = np.array(m, np.int32)
-    run = kept.prepared((group_sizes, _ZERO, count, lhs, rhs), m)
+    operands = group_sizes, _ZERO, count, lhs, rhs
+    are_arrays = type(group_sizes) is np.ndarray
+    run = kept.prepared(operands, m) if are_arrays else kept.in_memory(operands, m)
+    if run is None:
+        return
+
+    def fit(counts: list[int]) -> bool:
+        return min(counts) >= 0 and sum(counts) <= m  # others are to be refused by the checks
 
     def product(x: Array, y: Array, sizes: Array) -> Array | None:
-        counts = sizes.tolist()
-        if min(counts) < 0 or sum(counts) > m:
-            return None  # to be refused by the checks
-        return run((sizes, _ZERO, count, x, y))
+        return run((sizes, _ZERO, count, x, y)) if fit(sizes.tolist()) else None
 
-    if run is not None:
+    def product_in_memory(x: Array, y: Array, sizes: Array, addresses: list[int]) -> Array | None:
+        of_x, of_y, of_sizes = addresses
+        given = of_sizes, _ZERO, count, of_x, of_y
+        return run(given, (sizes, _ZERO, count, x, y)) if fit(sizes.tolist()) else None
+
+    if are_arrays:
         _GMM.keep_again((lhs, rhs, group_sizes), transpose_rhs, product)
+    else:
+        _GMM.keep_again_in_memory((lhs, rhs, group_sizes), transpose_rhs, product_in_memory)
 
 
 def _gmm_of_grid(
@@ -379,6 +392,18 @@ class _Padded:
         """As `prepared` of the product."""
         run = self.product.prepared((_filled(arrays[0], self.groups), *arrays[1:]), rows)
         return run and (lambda arrays: run((_filled(arrays[0], self.groups), *arrays[1:])))
+
+    def in_memory(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array] | None:
+        """As `in_memory` of the product."""
+        run = self.product.in_memory((_filled(arrays[0], self.groups), *arrays[1:]), rows)
+        if run is None:
+            return None
+
+        def padded(given: Sequence[Any], arrays: Sequence[Array]) -> Array:
+            sizes = _filled(arrays[0], self.groups)
+            return run((sizes, *given[1:]), (sizes, *arrays[1:]))
+
+        return padded
 
 
 class _Balanced:

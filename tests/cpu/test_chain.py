@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -146,3 +147,24 @@ def test_another_shape_of_an_array_is_the_same_memory() -> None:
 def test_a_program_that_returns_an_input_is_no_chain() -> None:
     given = program(lambda count, x: (first_rows(count, x), x), np.int32(2), X)
     assert not isinstance(load_compiled(given, DEFINITION), Chain)
+
+
+def test_the_function_that_enters_a_chain_owns_its_definition() -> None:
+    run = loaded(first_rows, np.int32(6), X)
+    run([np.int32(6), X])
+    enter = [function for work in run.idle for function in work.enter]
+    run.idle.clear()
+    gc.collect()
+    assert [function.__name__ for function in enter] == ["run"] * 2  # Python reads it to free the function, too
+
+
+def test_one_kernel_alone_runs_as_a_chain_with_copies_of_what_has_gaps() -> None:
+    call = pl.pallas_call(copy_rows, pl.ShapeDtypeStruct(X.shape, X.dtype), interpret="cpu")
+    wide = np.repeat(X, 2, axis=1)
+    unaligned = np.empty(X.nbytes + 1, np.uint8)[1:].view(X.dtype).reshape(X.shape)
+    unaligned[...] = X
+    for given in (X, wide[:, ::2], unaligned, np.asfortranarray(X), X):
+        np.testing.assert_array_equal(call(given), X + 1)
+        out = np.empty(X.nbytes + 1, np.uint8)[1:].view(X.dtype).reshape(X.shape)
+        assert call(given, out=out) is out
+        np.testing.assert_array_equal(out, X + 1)

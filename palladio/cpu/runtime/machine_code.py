@@ -88,7 +88,7 @@ class NotOnDiskError(LookupError):
 
 
 class MachineCode:
-    """The machine code of a module with one function `kernel`. It lives as long as this object.
+    """The machine code of a module with a function `kernel`. It lives as long as this object.
 
     A pickled one is its key: reading it finds the code on disk, or raises `NotOnDiskError`.
 
@@ -119,11 +119,11 @@ class MachineCode:
         """Compile, or load code that another process has compiled. LLVM's intermediate objects are freed at the end."""
         code, self.compiled_here = object_store.compiled_once(self.key, compile)
         self._memory = elf.loaded(code)
-        address = self._loaded_by_llvm(code) if self._memory is None else self._memory.address("kernel")
-        self.call = KERNEL(address)
+        self.address = self._loaded_by_llvm(code) if self._memory is None else self._memory.address
+        self.call = KERNEL(self.address("kernel"))
 
-    def _loaded_by_llvm(self, code: bytes) -> int:
-        """The address of the kernel in code that LLVM loads."""
+    def _loaded_by_llvm(self, code: bytes) -> Callable[[str], int]:
+        """The addresses, by their names, of the functions in code that LLVM loads."""
         import llvmlite.binding as llvm
 
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
@@ -131,7 +131,7 @@ class MachineCode:
         engine.finalize_object()
         self._owner = _Owner()
         self._owner.__del__ = functools.partial(_dead.append, engine)
-        return int(engine.get_function_address("kernel"))
+        return engine.get_function_address  # type: ignore[no-any-return]
 
     def _code(self) -> bytes:
         machine = _target_machine(self.processor)

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from palladio.cpu.runtime import entry
 from palladio.cpu.runtime.callbacks import POLL, Callback, Responder, Stopped
 from palladio.cpu.runtime.elf import Unknown, external
 from palladio.cpu.runtime.machine_code import MachineCode
@@ -100,7 +101,9 @@ _VALUES = {
 
 
 def text() -> str:
-    """The module that runs calls: its `kernel` takes the words of some, and the numbers of the first and of the end."""
+    """The module that runs calls: its `kernel` takes the words of some, and the numbers of the first and of the end.
+    `enter` is that of `palladio.cpu.runtime.entry`.
+    """
     body = Path(__file__).with_name("native.ll").read_text(encoding="utf-8")
     filled = re.sub(r"\b[A-Z_]{5,}\b", lambda found: str(_VALUES[found[0]]), body)
     functions = ["declare void @llvm.x86.sse2.pause()"]
@@ -115,7 +118,7 @@ def text() -> str:
             lines.append(f"  %failure.place = getelementptr i64, ptr %job, i64 {place}")
             lines.append("  %failure = load ptr, ptr %failure.place")
         functions.append("\n".join([*lines, body]))
-    return "\n\n".join(functions)
+    return "\n\n".join([*functions, entry.text()])
 
 
 def _is_forked() -> bool:
@@ -233,6 +236,10 @@ class Calls:
         """Set the address of the size of a dynamic axis, `i32[]`."""
         self.dynamic[number][3 * axis] = address
 
+    def place_of_size(self, number: int, axis: int) -> int:
+        """The place of the address that `locate` sets."""
+        return ctypes.addressof(self.dynamic[number]) + 3 * axis * ctypes.sizeof(ctypes.c_int64)
+
     def tasks(self, number: int) -> int:
         """The tasks of a call that has stopped; the size of its first empty axis, for an empty grid."""
         return self.words[number * _SIZE + _PLACES["tasks"]]
@@ -246,7 +253,24 @@ class Calls:
         """The number of the call that the last run has stopped at."""
         return self.stopped.value
 
-    def run(self, first: int, last: int, threads: int, weight: int = 1) -> int:
+    def entry(self, first: int, last: int, slots: Sequence[tuple[int, int]]) -> entry.Entry:
+        """The function of arrays that writes their addresses to some places, and runs calls; for as long as this object
+        lives.
+
+        Args:
+            first, last, slots: as in `palladio.cpu.runtime.entry.made`.
+        """
+        return entry.made(self.code, self.address, self.place_of_at, first, last, slots)
+
+    def run(
+        self,
+        first: int,
+        last: int,
+        threads: int,
+        weight: int = 1,
+        enter: entry.Entry | None = None,
+        arrays: Sequence[Any] = (),
+    ) -> int:
         """Run some calls; one with callbacks runs alone. Returns DONE, or the status of the call that it stopped at:
         EMPTY_GRID; SPREAD, for enough work for several threads.
 
@@ -254,6 +278,7 @@ class Calls:
             first, last: the number of the first call, and the end.
             threads: as many as a call may use.
             weight: a factor that the work of a task is proportional to, if it differs between runs.
+            enter: runs these calls, given arrays, as `entry` makes it.
 
         Raises:
             Deadlocked: a kernel ended early without an exception.
@@ -268,7 +293,9 @@ class Calls:
             if given != self.given:
                 self.give(*given)
             self.responders[0].callbacks = self.calls[first].callbacks
-            status: int = self.native(self.address, None, self.place_of_at, first, last)
+            status: int = (
+                self.native(self.address, None, self.place_of_at, first, last) if enter is None else enter(*arrays)
+            )
             if status == SPREAD and self.connects(threads):
                 status = self.native(self.address, None, self.place_of_at, self.at, last)
         finally:
