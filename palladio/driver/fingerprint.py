@@ -294,7 +294,7 @@ class _Keys:
     def attributes(self, owner: Any, *names: str) -> tuple[Any, ...]:
         """Attributes that may be reassigned, with `_MISSING` for absent ones."""
         found = tuple(getattr(owner, name, _MISSING) for name in names)
-        if len(names) > 1 and _MISSING not in found:
+        if len(names) > 1 and not any(item is _MISSING for item in found):
             self.places.append((_read, (attrgetter(*names), owner, found)))
         else:
             self.places.append((_attributes_are, (owner, names, found)))

@@ -249,3 +249,21 @@ def test_several_threads_repeat_a_call() -> None:
     for each in workers:
         each.join()
     assert wrong == []
+
+
+def test_fields_that_are_arrays_are_captured() -> None:
+    class Weights:
+        def __init__(self) -> None:
+            self.scale, self.shift = np.array([2.0, 2.0], np.float32), np.array([1.0, 1.0], np.float32)
+
+    weights = Weights()
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * float(weights.scale[0]) + float(weights.shift[1])
+
+    call = call_of(kernel)
+    np.testing.assert_array_equal(call(X), 2 * X + 1)
+    weights.scale[0] = 3
+    np.testing.assert_array_equal(call(X), 3 * X + 1)
+    weights.shift = np.array([0.0, 5.0], np.float32)
+    np.testing.assert_array_equal(call(X), 3 * X + 5)
