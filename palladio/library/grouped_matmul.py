@@ -444,6 +444,11 @@ class _Balanced:
             return None
         return lambda arrays: run(arrays) if self.is_even(arrays[0]) else self.by_columns(*arrays, rows=rows)
 
+    def in_memory(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array | None] | None:
+        """As `in_memory` of the product whose groups are spread; for other calls, the function returns None."""
+        run = self.by_groups.in_memory(arrays, rows)
+        return run and (lambda given, values: run(given, values) if self.is_even(values[0]) else None)
+
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:
     """The first group with a matrix; group 0 if every group has one."""

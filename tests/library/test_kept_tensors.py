@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import palladio as pl
 from palladio.array import tensors
-from palladio.library import gmm, grouped_matmul
+from palladio.library import gmm, grouped_matmul, tilings
 from tests.library.references import normal
 
 M, K, N = 6, 24, 40
@@ -86,6 +86,22 @@ def test_the_sizes_are_those_of_each_call(longer: list[Any]) -> None:
     for counts, rule in (([7] + [0] * 7, "sum to more"), ([-1, 1] + [0] * 6, "negative")):
         with pytest.raises(pl.PalladioValueError, match=rule):
             gmm(X, RHS, torch.tensor(counts, dtype=torch.int32))
+
+
+def test_of_many_groups_calls_with_even_sizes_alone_do_without_checks(
+    longer: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one group has most rows, another kernel runs."""
+    monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
+    grouped_matmul._GMM.clear()
+    rhs = torch.from_numpy(normal(1, 9, K, N))
+    even, skewed = [7, 6, 7, 20, 10, 10, 0, 0, 0], [3, 2, 5, 50, 0, 0, 0, 0, 0]
+    for seed, counts in enumerate([even, even, even, skewed, skewed, even, skewed, even]):
+        longer.clear()
+        x, sizes = torch.from_numpy(normal(seed, 60, K)), torch.tensor(counts, dtype=torch.int32)
+        assert close(gmm(x, rhs, sizes), product(x, rhs, sizes))
+        assert seed < 2 or bool(longer) == (counts is skewed)
 
 
 OTHERS: dict[str, Callable[[], torch.Tensor]] = {
