@@ -92,9 +92,12 @@ def evenly(extent: int, most: int, parts: int, granule: int) -> int:
     return int(min(extent, pl.cdiv(granules, min(least, granules)) * granule))
 
 
-def _even_columns(n: int, most: int, parts: int, granule: int) -> int:
-    """Columns divided as by `evenly`; only n determines if tiles are multiples of `PAIR_COLUMNS`."""
-    largest = max(most, MOST_COLUMNS)
+def _even_columns(n: int, most: int, parts: int, granule: int, largest: int = MOST_COLUMNS) -> int:
+    """Columns divided as by `evenly`; only n and `largest` determine if tiles are multiples of `PAIR_COLUMNS`.
+
+    Args:
+        largest: more than twice as many columns are divided with a remainder if no divisor of n is large enough.
+    """
     if n % PAIR_COLUMNS == 0:
         return PAIR_COLUMNS * evenly(n // PAIR_COLUMNS, most // PAIR_COLUMNS, parts, max(1, granule // PAIR_COLUMNS))
     wanted = pl.cdiv(pl.cdiv(n, most), parts) * parts
@@ -123,8 +126,8 @@ def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> 
         near = host.cache_bytes[1] // (4 * SPREAD_SUMS)
         return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
     if few:
-        near = host.cache_bytes[0] // (2 * SUM_BYTES * min(few, FEW_TOGETHER))
-        return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
+        near = max(MOST_COLUMNS, host.cache_bytes[0] // (2 * SUM_BYTES * min(few, FEW_TOGETHER)))
+        return tk, _even_columns(n, near, parts, granule, near if few <= MOST_VECTORS else MOST_COLUMNS)
     share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES
     return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
 

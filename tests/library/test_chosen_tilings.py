@@ -99,6 +99,13 @@ def test_what_sums_depend_on_is_chosen_whatever_the_threads(n, monkeypatch):
     assert len(found) == 3 * 4 * 3
 
 
+@pytest.mark.parametrize("host", HOSTS[2:], ids=lambda host: host.name, indirect=True)  # others have no pairs
+def test_bfloat16_is_multiplied_in_pairs_whatever_the_rows_of_more_than_four_and_the_groups(host):
+    for k, n in itertools.product((70, 4096), (5, 33, 1000, 1008, 1027, 1511, 2003, 2006, 3149, 3584)):
+        tiles = itertools.starmap(gmm_tiling, itertools.product((5, 16, 17, 2048), (k,), (n,), (1, 8, 512)))
+        assert len({tn % tilings.PAIR_COLUMNS == 0 for _, _, tn in tiles}) == 1
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch):
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
@@ -189,8 +196,8 @@ def test_a_brief_product_near_one_thread_is_not_cut_for_others():
     host = pl.processor()
     assert gmm_tiling(200, 128, 128, 8)[2] == 128 == matmul_tiling(200, 128, 128)[2]
     if host.threads > 1:
-        far = host.cache_bytes[1] // 4 // 128**2 + 1
-        assert gmm_tiling(200, 128, 128, far)[2] < 128 and gmm_tiling(100_000, 128, 128, 8)[2] < 128
+        far = host.cache_bytes[1] // 4 // (1024 * 128) + 1
+        assert gmm_tiling(30, 1024, 128, far)[2] < 128 and gmm_tiling(100_000, 128, 128, 8)[2] < 128
 
 
 def test_attention_has_blocks_for_every_thread(host):
