@@ -424,16 +424,18 @@ class _Balanced:
     def by_columns(self) -> Any:
         return self.divided() or self.by_groups
 
-    def __call__(self, sizes: Array, *arrays: Array, **more: Any) -> Array:
-        product = self.by_groups if self.is_even(sizes) else self.by_columns
-        return product(sizes, *arrays, **more)
+    def __call__(self, sizes: Array, *arrays: Array, rows: int, **more: Any) -> Array:
+        product = self.by_groups if self.is_even(sizes, rows) else self.by_columns
+        return product(sizes, *arrays, rows=rows, **more)
 
-    def is_even(self, sizes: Array) -> bool:
+    def is_even(self, sizes: Array, rows: int) -> bool:
         """True if no group takes a thread longer than its share of all groups.
 
         Up to `ROWS_READ` rows, a group takes as long as its matrix takes to arrive.
         """
         sizes = np.asarray(sizes)
+        if rows <= ROWS_READ:
+            return int(np.count_nonzero(sizes)) >= self.threads
         times = np.maximum(sizes[sizes > 0], ROWS_READ)
         return bool(times.max(initial=0) * self.threads <= times.sum())
 
@@ -442,12 +444,12 @@ class _Balanced:
         run = self.by_groups.prepared(arrays, rows)
         if run is None:
             return None
-        return lambda arrays: run(arrays) if self.is_even(arrays[0]) else self.by_columns(*arrays, rows=rows)
+        return lambda arrays: run(arrays) if self.is_even(arrays[0], rows) else self.by_columns(*arrays, rows=rows)
 
     def in_memory(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array | None] | None:
         """As `in_memory` of the product whose groups are spread; for other calls, the function returns None."""
         run = self.by_groups.in_memory(arrays, rows)
-        return run and (lambda given, values: run(given, values) if self.is_even(values[0]) else None)
+        return run and (lambda given, values: run(given, values) if self.is_even(values[0], rows) else None)
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:

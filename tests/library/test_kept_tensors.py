@@ -88,18 +88,24 @@ def test_the_sizes_are_those_of_each_call(longer: list[Any]) -> None:
             gmm(X, RHS, torch.tensor(counts, dtype=torch.int32))
 
 
+EVENNESS = [
+    ([7, 6, 7, 20, 10, 10, 0, 0, 0], [3, 2, 5, 50, 0, 0, 0, 0, 0]),
+    ([1, 0, 1, 0, 0, 1, 9, 0, 0], [0, 0, 12, 0, 0, 0, 0, 0, 0]),
+]
+
+
+@pytest.mark.parametrize(("even", "skewed"), EVENNESS, ids=["many-rows", "few-rows"])
 def test_of_many_groups_calls_with_even_sizes_alone_do_without_checks(
-    longer: list[Any], monkeypatch: pytest.MonkeyPatch
+    even: list[int], skewed: list[int], longer: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where one group has most rows, another kernel runs."""
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
     grouped_matmul._GMM.clear()
     rhs = torch.from_numpy(normal(1, 9, K, N))
-    even, skewed = [7, 6, 7, 20, 10, 10, 0, 0, 0], [3, 2, 5, 50, 0, 0, 0, 0, 0]
     for seed, counts in enumerate([even, even, even, skewed, skewed, even, skewed, even]):
         longer.clear()
-        x, sizes = torch.from_numpy(normal(seed, 60, K)), torch.tensor(counts, dtype=torch.int32)
+        x, sizes = torch.from_numpy(normal(seed, sum(even), K)), torch.tensor(counts, dtype=torch.int32)
         assert close(gmm(x, rhs, sizes), product(x, rhs, sizes))
         assert seed < 2 or bool(longer) == (counts is skewed)
 
