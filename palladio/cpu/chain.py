@@ -28,7 +28,7 @@ from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.ops.arrays.shape import reshape
 from palladio.types.types import ArrayType
 
-KEPT_BYTES = 1 << 16
+KEPT_BYTES = 1 << 18
 """The largest memory between the calls of a chain that is kept while the chain is not running."""
 
 Array = np.ndarray[Any, Any]

@@ -285,6 +285,18 @@ def test_a_few_rows_have_the_bits_of_many(instructions: str, monkeypatch: pytest
         np.testing.assert_array_equal(gmm(x, matrices, [rows, 64 - rows])[:rows], many[:rows])
 
 
+def test_a_row_of_a_few_has_its_bits_whatever_rows_there_are_besides() -> None:
+    """With matrices in rows of the summed axis: four at a time, the last three with a row of padding, two, or one."""
+    x, matrices = normal(0, 11, 45), normal(1, 11, 26, 45)
+    matrices[:] = matrices[0]
+    each = gmm(x, matrices, [1] * 11, transpose_rhs=True)
+    for sizes in ([11], [3, 8], [5, 6], [7, 4], [2, 9], [10, 1]):
+        rest = [0] * (11 - len(sizes))
+        np.testing.assert_array_equal(gmm(x, matrices, [*sizes, *rest], transpose_rhs=True), each)
+    x[3] = np.inf  # after the rows of a group
+    np.testing.assert_array_equal(gmm(x, matrices, [3, 8, *[0] * 9], transpose_rhs=True)[:3], each[:3])
+
+
 def test_a_matrix_that_a_few_rows_have_not_packed_is_packed_for_the_next_tile() -> None:
     x, matrices = normal(0, 96, 48), normal(1, 3, 48, 40)
     out = gmm(x, matrices, [29, 40, 27], tiling=(32, 48, 40))  # the second one has 3 rows of the first tile

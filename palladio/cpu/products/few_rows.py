@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
+from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
@@ -25,7 +26,7 @@ from palladio.types.dtypes import DType
 TOGETHER = 4
 """Rows of the left operand that are multiplied at a time."""
 
-AHEAD_BYTES = 1 << 15
+AHEAD_BYTES = 1 << 14
 """The prefetch distance if the matrix is contiguous along the summed axis."""
 
 LOW, LOW_STEPS, LOW_AHEAD = 8, 8, 12
@@ -65,7 +66,7 @@ class FewRows(Gemv):
         self.heights = heights(sums)
         # The kernels read whole vectors of columns; fewer columns are computed as by a `Gemv`.
         self.by_kernels = self.across is not None and matrix.strides[1] == 1 and self.free >= registers.LANES
-        padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else most
+        padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // TOGETHER) * TOGETHER
         room = scope.arena.buffer(self.e, (padded, self.depth + APART), dtypes.INT32 if pairs else sums)
         self.room = StridedArray(room.base, room.strides, (padded, self.depth), room.dtype)
         # The last columns, if they are not a whole vector, are computed with some before them again, in a vector of
@@ -81,15 +82,17 @@ class FewRows(Gemv):
             for start, end, width in widths(self.depth):
                 with e.loop(start, end, width) as k:
                     self.room.put(e, (n, k), lhs.element(e.add(low, n), k, width), width)
+        if self.by_kernels:
+            self.multiply_across(count)
+            return self.sums_of_all
+        self.clear_rows(count, self.together(count))
         if self.along is not None:
             for first, stop, rows in cut(self.free, ROWS):
                 with e.loop(first, stop, rows) as row:
                     for _ in self.some(count):
                         self.multiply_rows(self.along, row, rows)
-        elif self.by_kernels:
-            self.multiply_across(count)
         elif self.across is not None:
-            with e.loop(0, count) as n:
+            with e.loop(0, e.intrinsic("smax", I64, e.index(count), self.together(count))) as n:
                 fill(e, self.sums_from(n, 1), 0)
             for first, stop, steps in cut(self.depth, STEPS):
                 with e.loop(first, stop, steps) as k:
@@ -118,8 +121,7 @@ class FewRows(Gemv):
     def multiply_passes(self, height: int, passes: Int, count: Int) -> None:
         """The sums of all rows, by passes of kernels of some rows; rows of padding are zero."""
         e = self.e
-        with e.loop(count, e.mul(passes, height)) as n:
-            fill(e, StridedArray(self.room.address(e, (n, 0)), self.room.strides, (1, self.depth), self.room.dtype), 0)
+        self.clear_rows(count, e.mul(passes, height))
         columns = self.sums_of_all.strides[0]
         with e.loop(0, e.mul(passes, height)) as n:
             base = self.sums_of_all.address(e, (n, 0))
@@ -175,19 +177,28 @@ class FewRows(Gemv):
             past = e.pointer(later.base, e.mul(e.sub(row, self.depth), later.between), 1)
         return e.select(inside, self.matrix.address(e, (row, 0)), past)
 
+    def clear_rows(self, first: Int, stop: Int) -> None:
+        """Clear rows of padding of the left operand."""
+        e, room = self.e, self.room
+        with e.loop(first, stop) as n:
+            fill(e, StridedArray(room.address(e, (n, 0)), room.strides, (1, self.depth), room.dtype), 0)
+
+    def together(self, count: Int) -> V:
+        """The rows that are multiplied four at a time. The last three are, with one of padding: a second pass over
+        the matrix, in a cache by then, would leave the memory idle.
+        """
+        return self.e.binary("and", self.e.index(self.e.add(count, 1)), i64(-TOGETHER))
+
     def some(self, count: Int) -> Iterator[None]:
         """All rows, a few at a time, as `vectors`, `few` and `result`."""
-        e = self.e
-        whole = e.binary("and", e.index(count), i64(-TOGETHER))
+        e, whole = self.e, self.together(count)
         with e.loop(0, whole, TOGETHER) as n:
             self.choose(n, TOGETHER)
             yield
-        size = TOGETHER // 2
-        while size:
-            with e.when(e.compare("icmp ne", e.binary("and", e.index(count), i64(size)), i64(0))):
-                self.choose(e.binary("and", e.index(count), i64(-2 * size)), size)
+        for size in (2, 1):
+            with e.when(e.compare("icmp eq", e.sub(count, whole), i64(size))):
+                self.choose(whole, size)
                 yield
-            size //= 2
 
     def step(
         self,
