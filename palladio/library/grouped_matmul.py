@@ -424,9 +424,11 @@ class _Balanced:
     def by_columns(self) -> Any:
         return self.divided() or self.by_groups
 
-    def __call__(self, sizes: Array, *arrays: Array, rows: int, **more: Any) -> Array:
-        product = self.by_groups if self.is_even(sizes, rows) else self.by_columns
-        return product(sizes, *arrays, rows=rows, **more)
+    def __call__(self, sizes: Array, offset: Array, *arrays: Array, rows: int, **more: Any) -> Array:
+        groups = len(arrays[-1])  # those with a matrix
+        mine = sizes if len(sizes) == groups else sizes[int(offset) :][:groups]
+        product = self.by_groups if self.is_even(mine, rows) else self.by_columns
+        return product(sizes, offset, *arrays, rows=rows, **more)
 
     def is_even(self, sizes: Array, rows: int) -> bool:
         """True if no group takes a thread longer than its share of all groups.

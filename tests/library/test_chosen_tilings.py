@@ -180,6 +180,25 @@ def test_groups_of_which_one_has_most_rows_are_divided_by_columns_too(monkeypatc
     assert spread[0] == 6 and 2 * 4 in spread  # groups with rows, of all columns or of half of them
 
 
+def test_only_groups_with_a_matrix_count_for_which_kernel_runs(monkeypatch):
+    monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
+    spread = []
+    monkeypatch.setattr(native, "_of_openmp", lambda: None)  # or PyTorch's threads would run them
+    monkeypatch.setattr(engine, "run_tasks", lambda tasks, *rest: spread.append(tasks) or run_tasks(tasks, *rest))
+    lhs, rhs = normal(0, 105, 70), normal(1, 9, 70, 288)
+    mine, others = [0, 60, *[0] * 7], [5] * 9
+    with pl.executor("cpu"):
+        for offset in (0, 9):
+            grouped_matmul._GMM.clear()
+            sizes = mine + others if offset == 0 else others + mine
+            found = gmm(lhs, rhs, sizes, group_offset=np.int32(offset))
+            rows = slice(60) if offset == 0 else slice(45, 105)
+            assert_close(found[rows], gmm_reference(lhs[rows], rhs, mine))
+            assert not np.delete(found, np.r_[rows], 0).any()
+    assert spread == [(1 + 1) * 2] * 2  # a group and rows of no group, of half of the columns
+
+
 def test_matrices_that_are_read_once_are_read_in_long_pieces(host):
     for m, choose in itertools.product((1, 3, 4), (matmul_tiling, gmm_tiling)):
         tn = choose(m, 4096, 1 << 16)[2]
