@@ -35,7 +35,7 @@ from palladio.trace.debug import UNCHECKED, checks_enabled, chosen_checks, colle
 from palladio.trace.gpu.hardware import UNLIMITED, limits_enabled
 from palladio.trace.trace import NOT_TRACED, current_trace
 from palladio.types import dtypes
-from palladio.types.types import ArrayType
+from palladio.types.types import ArrayType, Shape
 
 ONE_RESULT = trees.flatten(0)[1]
 """The structure of a result that is one array."""
@@ -258,15 +258,14 @@ class Ahead:
         Args:
             rows: as in a call.
         """
-        found = self._prepared(arrays, rows, self._fits(tuple(arrays), rows))
+        found = self._prepared(rows, [(array.shape, array.dtype) for array in arrays])
         return None if found is None else functools.partial(_run_at_call, found)
 
     def in_memory(self, arrays: Sequence[Any], rows: int | None) -> Callable[..., Any] | None:
         """As `prepared`, a function of addresses in host memory or NumPy arrays, and of the values that own the memory.
         Its result is a tensor.
         """
-        types = [(tuple(array.shape), dtypes.canonical(array.dtype)) for array in arrays]
-        found = self._prepared(arrays, rows, rows in (None, self._rows) and types == self._known)
+        found = self._prepared(rows, [(tuple(array.shape), dtypes.canonical(array.dtype)) for array in arrays])
         if not hasattr(found, "at"):
             return None
         dtype = self._result.dtype  # type: ignore[union-attr]
@@ -275,21 +274,19 @@ class Ahead:
             as_tensor = sys.modules["torch"].from_numpy
         return functools.partial(_run_in_memory, found, as_tensor)
 
-    def _prepared(self, arrays: Sequence[Any], rows: int | None, fits: bool) -> Any:
-        """The executor's function for arrays like these; None without one.
-
-        Args:
-            fits: they have the types that the function was staged for, and the result has these rows.
-        """
+    def _prepared(self, rows: int | None, types: list[tuple[Shape, Any]]) -> Any:
+        """The executor's function for arrays of these shapes and dtypes; None without one."""
         made = getattr(self._run, "prepared", None)
         if made is None or self._result is None or self._captured:
             return None
         if self._in_place[rows is not None] is None:
-            return made(None, 1) if fits else None
+            return made(None, 1) if rows in (None, self._rows) and types == self._known else None
+        if any(dtype != known for (_, dtype), (_, known) in zip(types, self._known, strict=True)):
+            return None  # of the other byte order
         if self._first_own == 0 and rows is not None:
             return made(rows, rows)
         first = next(n for n, number in self._own_rows.items() if number == self._first_own)
-        return made(rows, len(arrays[first]))
+        return made(rows, types[first][0][0])
 
     def ready(self, library: Any, device: int, shape: tuple[int, ...], numbers: tuple[Any, ...] = ()) -> Any:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none.

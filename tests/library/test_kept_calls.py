@@ -429,6 +429,19 @@ def test_what_a_call_depends_on_besides_its_types_is_still_checked(monkeypatch):
         assert_close(gmm(lhs, RHS, sizes), expected)
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_arrays_of_the_other_byte_order_are_converted_in_each_call(position):
+    given = [normal(0, 20, K), normal(1, 8, K, N), np.array([6, 0, 0, 9, 0, 5, 0, 0], np.int32)]
+    given[position] = given[position].astype(given[position].dtype.newbyteorder())
+    expected = gmm_reference(*(each.astype(each.dtype.newbyteorder("=")) for each in given))
+    with pl.executor("cpu"):
+        for _ in range(4):
+            assert_close(gmm(*given), expected)
+            if position < 2:
+                x, y = given[0], given[1][0]
+                assert_close(matmul(x, y), x.astype(np.float64) @ y)
+
+
 def test_a_transposed_product_is_kept_too():
     lhs, rhs = normal(0, K, 20), normal(1, 20, N)
     tgmm(lhs, rhs, split(20))
