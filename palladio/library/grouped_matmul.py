@@ -437,7 +437,8 @@ class _Balanced:
         """
         sizes = np.asarray(sizes)
         if rows <= ROWS_READ:
-            return int(np.count_nonzero(sizes)) >= self.threads
+            count = int(np.count_nonzero(sizes))
+            return count == 0 or count >= self.threads
         times = np.maximum(sizes[sizes > 0], ROWS_READ)
         return bool(times.max(initial=0) * self.threads <= times.sum())
 

@@ -82,8 +82,12 @@ class FewRows(Gemv):
             for start, end, width in widths(self.depth):
                 with e.loop(start, end, width) as k:
                     self.room.put(e, (n, k), lhs.element(e.add(low, n), k, width), width)
-        if self.by_kernels:
-            self.multiply_across(count)
+        if self.by_kernels and self.across is not None:
+            alone = e.compare("icmp eq", e.index(count), i64(1))
+            with e.when(alone):
+                self.add_alone(self.across)
+            with e.when(e.negated(alone)):
+                self.multiply_across(count)
             return self.sums_of_all
         self.clear_rows(count, self.together(count))
         if self.along is not None:
@@ -99,6 +103,14 @@ class FewRows(Gemv):
                     for _ in self.some(count):
                         self.add_rows(self.across, k, steps)
         return self.sums_of_all
+
+    def add_alone(self, across: Element) -> None:
+        """The sums of one row, as those of a `Gemv`: loading and storing them takes less time than the matrix."""
+        fill(self.e, self.sums_from(0, 1), 0)
+        self.choose(0, 1)
+        for first, stop, steps in cut(self.depth, STEPS):
+            with self.e.loop(first, stop, steps) as k:
+                self.add_rows(across, k, steps)
 
     def padded(self, count: int) -> int:
         """A number of rows with those of padding: as many passes of one kernel as the tallest one would need."""

@@ -18,7 +18,7 @@ from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.types.dtypes import DType
 
-HEIGHTS = 1, 2, 4, 8, 16, 22, 28
+HEIGHTS = 2, 4, 8, 16, 22, 28
 """Rows of the left operand that a kernel multiplies. Up to 8 rows take no longer than the matrix, so there are few."""
 
 MOST_VECTORS = 2
