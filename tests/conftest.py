@@ -53,8 +53,6 @@ def pytest_collection() -> Generator[None, object, object]:
     with uncollected():
         found = yield
         gc.freeze()
-        # Most of what tests make ends without the collector, whose time this halves.
-        gc.set_threshold(20_000, 20, 20)
         return found
 
 
