@@ -23,8 +23,9 @@ from palladio.base.errors import Location, PalladioValueError, attach
 from palladio.cpu.engine import GridCall, run
 from palladio.cpu.runtime.memory import LEAST_BYTES, address_of, fill, output
 from palladio.cpu.runtime.native import EMPTY_GRID, Calls
-from palladio.cpu.runtime.status import Status
+from palladio.cpu.runtime.status import LeftToEvaluator, Status
 from palladio.ir.core import Atom, Eqn, Literal, Program
+from palladio.ir.evaluate import Runner
 from palladio.ops.arrays.shape import reshape
 from palladio.types.types import ArrayType
 
@@ -107,14 +108,21 @@ class Chain:
         types: of the results.
         inputs: their number.
         between: a template for each intermediate array.
+        explain: runs calls that are left to the evaluator; None if the caller does.
     """
 
     makes_results = True
 
     def __init__(
-        self, steps: Sequence[Step], inputs: int, types: Sequence[ArrayType], between: Sequence[Array]
+        self,
+        steps: Sequence[Step],
+        inputs: int,
+        types: Sequence[ArrayType],
+        between: Sequence[Array],
+        explain: Runner | None = None,
     ) -> None:
         self.steps = steps
+        self.explain = explain
         self.results = types
         self.makers = [_maker(type) for type in types]
         self.between = between
@@ -138,7 +146,12 @@ class Chain:
                 np.copyto(target, result)
             return out
         results = [make() for make in self.makers] if out is None else out
-        return self.run(values, results)
+        try:
+            return self.run(values, results)
+        except LeftToEvaluator:
+            if self.explain is None:
+                raise
+            return self.explain(values, out)
 
     def own_rows(self, positions: Sequence[int], written: bool) -> Callable[..., Sequence[Any]] | None:
         """The program as a function of arrays, the rows of its results, arrays for these or None, and a weight.
@@ -225,6 +238,8 @@ class Chain:
                 status = calls.run(first, last, threads, weight, enter, given)
                 if status != Status.DONE:
                     self._go_on(work, status, last, [*owners, *work.between], threads, weight)
+            except LeftToEvaluator:
+                raise
             except Exception as error:
                 step = self.steps[calls.at]
                 with attach(step.location, f"running {step.name}"):
@@ -278,11 +293,12 @@ def _parts(begin: Sequence[bool], end: Sequence[bool]) -> list[tuple[int, int]]:
     return [*itertools.pairwise([0, *inside, len(end)])] if end else []
 
 
-def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
+def chained(program: Program, calls: Mapping[Eqn, Any], explain: Runner | None = None) -> Chain | None:
     """A program as a chain; None if it has equations besides plain kernel calls and `reshape`, or much memory between.
 
     Args:
         calls: the kernel calls of the program that are compiled.
+        explain: as in `Chain`.
     """
     same: dict[Atom, Atom] = {eqn.outputs[0]: eqn.inputs[0] for eqn in program.eqns if eqn.op is reshape}
     eqns = [eqn for eqn in program.eqns if eqn.op is not reshape]  # the memory is the same
@@ -312,4 +328,4 @@ def chained(program: Program, calls: Mapping[Eqn, Any]) -> Chain | None:
         tasks = math.prod(call.grid.sizes[axis] or 1 for axis in parallel)
         steps.append(Step(call, eqn.kernel.name, eqn.location, tasks, sizes, arrays, outputs))  # type: ignore[arg-type]
     types = [var.type for var in program.outputs]
-    return Chain(steps, len(program.inputs), types, between)  # type: ignore[arg-type]
+    return Chain(steps, len(program.inputs), types, between, explain)  # type: ignore[arg-type]

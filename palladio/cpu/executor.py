@@ -42,13 +42,14 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
     """
     natives: dict[Eqn, _Native] = {}
     _compile_calls(program, natives, evaluator)
+    given = program
     program, runs = with_runs(program)
     natives |= {eqn: _Native(run, eqn, evaluator) for eqn, run in runs.items()}
     if len(program.eqns) == 1:
         (eqn,) = program.eqns
         if eqn in natives and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
             return _Alone(natives[eqn], kernel_name(eqn), program)
-    chain = chained(program, {eqn: native.run for eqn, native in natives.items()})
+    chain = chained(program, {eqn: native.run for eqn, native in natives.items()}, evaluator.runner(given))
     if chain is not None:
         return chain
 

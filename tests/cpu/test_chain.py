@@ -168,3 +168,18 @@ def test_one_kernel_alone_runs_as_a_chain_with_copies_of_what_has_gaps() -> None
         out = np.empty(X.nbytes + 1, np.uint8)[1:].view(X.dtype).reshape(X.shape)
         assert call(given, out=out) is out
         np.testing.assert_array_equal(out, X + 1)
+
+
+def test_a_call_that_only_the_evaluator_explains_is_left_to_it() -> None:
+    def fills(out: Any) -> None:
+        out[...] = jnp.ones(out.shape, np.int32)
+
+    def kernel(count: Any, out: Any) -> None:
+        out[...] = pl.pallas_call(fills, pl.ShapeDtypeStruct((1,), np.int32), grid=(count[0],))()
+
+    one = pl.pallas_call(kernel, pl.ShapeDtypeStruct((1,), np.int32))
+    run = loaded(lambda count: one(one(count)), np.array([2], np.int32))
+    np.testing.assert_array_equal(run([np.array([2], np.int32)])[0], [1])
+    for out in (None, [np.zeros(1, np.int32)]):
+        with pytest.raises(ValueError, match="a grid size is at least 1"):
+            run([np.array([0], np.int32)], out)
