@@ -133,9 +133,14 @@ def test_the_executor_of_the_context_and_of_the_environment(
 ) -> None:
     call = call_of(interpret=None)
     call(X), call(X)
-    for setting in ("PALLADIO_EXECUTOR", "PALLADIO_INSTRUCTIONS", "PALLADIO_NUM_THREADS", "PALLADIO_DEBUG_CHECKS"):
+    changed = {
+        "PALLADIO_EXECUTOR": "reference",
+        "PALLADIO_INSTRUCTIONS": "portable",
+        "PALLADIO_NUM_THREADS": "3",
+        "PALLADIO_DEBUG_CHECKS": "1",
+    }
+    for setting, value in changed.items():
         looked_up.clear()
-        value = {"PALLADIO_EXECUTOR": "reference", "PALLADIO_INSTRUCTIONS": "portable"}.get(setting, "1")
         monkeypatch.setenv(setting, value)
         np.testing.assert_array_equal(call(X), 2 * X)
         assert looked_up, setting
