@@ -272,7 +272,7 @@ class Ahead:
         as_tensor = functools.partial(from_numpy, library="torch")
         if self._rows is not None and not dtypes.is_narrow_float(dtype):
             as_tensor = sys.modules["torch"].from_numpy
-        return functools.partial(_run_in_memory, found, as_tensor)
+        return functools.partial(_run_at_call, lambda given, values: as_tensor(found.at(given, values)))
 
     def _prepared(self, rows: int | None, types: list[tuple[Shape, Any]]) -> Any:
         """The executor's function for arrays of these shapes and dtypes; None without one."""
@@ -350,17 +350,9 @@ class Ahead:
         return out
 
 
-def _run_at_call(run: Callable[[Sequence[Any]], Any], arrays: Sequence[Any]) -> Any:
+def _run_at_call(run: Callable[..., Any], *arguments: Sequence[Any]) -> Any:
     try:
-        return run(arrays)
-    except PalladioError:
-        with at_call():
-            raise
-
-
-def _run_in_memory(run: Any, as_tensor: Callable[[Any], Any], given: Sequence[Any], values: Sequence[Any]) -> Any:
-    try:
-        return as_tensor(run.at(given, values))
+        return run(*arguments)
     except PalladioError:
         with at_call():
             raise

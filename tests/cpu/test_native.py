@@ -87,7 +87,7 @@ def run(with_torch: Forks) -> Run:
 
 @pytest.fixture
 def printed(run: Run) -> Printed:
-    """What a program prints."""
+    """Returns the output of a program, which must not warn."""
 
     def printed(program: str, threads: int = 4, openmp: int = 4) -> str:
         done = run(program, threads, openmp)
@@ -98,7 +98,7 @@ def printed(run: Run) -> Printed:
 
 
 def printed_alone(program: str) -> str:
-    """What a program prints in a process of its own, which has to import everything."""
+    """The output of a program in a fresh process, without earlier imports."""
     command = [sys.executable, "-c", HEAD + program]
     done = subprocess.run(command, env=settings(4, 4), capture_output=True, text=True, check=False, timeout=300)
     assert done.stderr == ""

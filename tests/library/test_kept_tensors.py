@@ -98,7 +98,7 @@ EVENNESS = [
 def test_of_many_groups_calls_with_even_sizes_alone_do_without_checks(
     even: list[int], skewed: list[int], longer: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where one group has most rows, another kernel runs."""
+    """Skewed sizes go through the checks, which run the kernel that divides the columns."""
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
     grouped_matmul._GMM.clear()

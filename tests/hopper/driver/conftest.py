@@ -21,7 +21,7 @@ _CUBINS: dict[str, Cubin] = {}
 
 @pytest.fixture(autouse=True, scope="module")
 def texts_compiled_once() -> Iterator[None]:
-    """NVRTC compiles a text once for all tests here, many of which begin with an empty cache."""
+    """Share compiled kernels among the tests of the driver, many of which start with an empty cache."""
     compiled = nvrtc._compiled
 
     def once(lowered: Lowered) -> Cubin:
