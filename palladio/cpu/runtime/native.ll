@@ -5,6 +5,9 @@
 ; kernel   runs calls one after the other
 ; one      runs a call, by the caller alone or by several threads, and adapts the amount of work up to which it is alone
 ; spread   begins a parallel region of OpenMP, in which each thread runs `member`
+; note     notes the caller's core if the other threads may sleep, or -1
+; gather   has the caller let others run on its core until the other threads have begun
+; part     has a thread that begins on the caller's core go to another one
 ; run      takes tasks until none is left or a thread has failed
 ; wait     waits for the other threads at the end of the tasks, and polls for interrupts
 
@@ -153,6 +156,93 @@ again:
   br label %turn
 }
 
+define internal void @note(ptr %job) {
+  store i64 -1, ptr %core.place
+  %core_of = load ptr, ptr %core_of.place
+  %missing = icmp eq ptr %core_of, null
+  br i1 %missing, label %done, label %ask
+ask:
+  %last.address = load ptr, ptr %last.place
+  %last = load atomic i64, ptr %last.address monotonic, align 8
+  %now = call i64 @now(ptr %job)
+  %passed = sub i64 %now, %last
+  %rested = icmp sgt i64 %passed, RESTED_NS
+  br i1 %rested, label %look, label %done
+look:
+  %narrow = call i32 %core_of()
+  %core = sext i32 %narrow to i64
+  store i64 %core, ptr %core.place
+  br label %done
+done:
+  ret void
+}
+
+define internal void @gather(ptr %job) {
+  %core = load i64, ptr %core.place
+  %rested = icmp sge i64 %core, 0
+  br i1 %rested, label %begin, label %done
+begin:
+  %threads = load i64, ptr %threads.place
+  %start = call i64 @now(ptr %job)
+  br label %turn
+turn:
+  %entered = load atomic i64, ptr %entered.place acquire, align 8
+  %missing = icmp ult i64 %entered, %threads
+  br i1 %missing, label %late, label %done
+late:
+  %now = call i64 @now(ptr %job)
+  %passed = sub i64 %now, %start
+  %soon = icmp slt i64 %passed, GATHER_NS
+  br i1 %soon, label %give, label %done
+give:
+  %function = load ptr, ptr %yield.place
+  call i32 %function()
+  br label %turn
+done:
+  ret void
+}
+
+define internal void @part(ptr %job) {
+  %cores = alloca <CORE_WORDS x i64>
+  %fewer = alloca <CORE_WORDS x i64>
+  %core = load i64, ptr %core.place
+  %rested = icmp sge i64 %core, 0
+  br i1 %rested, label %ask, label %done
+ask:
+  %core_of = load ptr, ptr %core_of.place
+  %narrow = call i32 %core_of()
+  %own = sext i32 %narrow to i64
+  %same = icmp eq i64 %own, %core
+  br i1 %same, label %look, label %done
+look:
+  %get = load ptr, ptr %get_cores.place
+  %wrong = call i32 %get(i32 0, i64 CORE_BYTES, ptr %cores)
+  %known = icmp eq i32 %wrong, 0
+  br i1 %known, label %count, label %done
+count:
+  %mask = load <CORE_WORDS x i64>, ptr %cores
+  %each = call <CORE_WORDS x i64> @llvm.ctpop(<CORE_WORDS x i64> %mask)
+  %most = call i64 @llvm.vector.reduce.add(<CORE_WORDS x i64> %each)
+  %threads = load i64, ptr %threads.place
+  %enough = icmp sge i64 %most, %threads
+  br i1 %enough, label %go, label %done
+go:
+  %place = lshr i64 %core, 6
+  %position = and i64 %core, 63
+  %bit = shl i64 1, %position
+  %others = xor i64 %bit, -1
+  %word = extractelement <CORE_WORDS x i64> %mask, i64 %place
+  %word.others = and i64 %word, %others
+  %mask.others = insertelement <CORE_WORDS x i64> %mask, i64 %word.others, i64 %place
+  store <CORE_WORDS x i64> %mask.others, ptr %fewer
+  %set = load ptr, ptr %set_cores.place
+  call i32 %set(i32 0, i64 CORE_BYTES, ptr %fewer)
+  call i32 %set(i32 0, i64 CORE_BYTES, ptr %cores)
+  br label %done
+done:
+  ret void
+}
+
 define internal void @member(ptr %job) {
   %function = load ptr, ptr %number.place
   %narrow = call i32 %function()
@@ -167,11 +257,13 @@ enter:
   %first = icmp eq i64 %number, 0
   br i1 %first, label %call, label %help
 call:
+  call void @gather(ptr %job)
   call void @run(ptr %job, i64 0)
   atomicrmw add ptr %ended.place, i64 1 acq_rel
   call void @wait(ptr %job)
   ret void
 help:
+  call void @part(ptr %job)
   %own = alloca [ENVIRONMENT x i64]
   %get = load ptr, ptr %get_environment.place
   call i32 %get(ptr %own)
@@ -206,8 +298,12 @@ begin:
   call i32 %get(ptr %environment.place)
   %spread.place = getelementptr i64, ptr %failure, i64 1
   store i64 1, ptr %spread.place
+  call void @note(ptr %job)
   call void %parallel(ptr @member, ptr %job, i32 %most, i32 0)
   store i64 0, ptr %spread.place
+  %last.address = load ptr, ptr %last.place
+  %now = call i64 @now(ptr %job)
+  store atomic i64 %now, ptr %last.address monotonic, align 8
   ret i32 0
 }
 

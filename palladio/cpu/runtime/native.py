@@ -5,6 +5,10 @@ microseconds. Threads of our own take 0.1 ms to wake on the cores where those po
 process that has loaded PyTorch uses its threads. In another one, a call with enough work for several threads comes
 back, for `palladio.cpu.runtime.workers`.
 
+After a rest these threads sleep, and the system may wake one on the core of its waker, above all in a virtual machine:
+there it shares the core with the caller, or waits until the caller's turn ends, for milliseconds. So the caller lets it
+begin, and it goes to another core.
+
 Python takes part only where a kernel calls back, and ten times a second to handle interrupts. It would take longer than
 many kernels, above all where large operands have evicted its code from the caches.
 
@@ -54,6 +58,12 @@ POLL_S = 0.1
 SPINS, NAP_US = 4096, 50
 """The turns in which the caller polls for the end of the other threads, and its sleep in each later turn."""
 
+RESTED_S, GATHER_S = 1e-3, 100e-6
+"""The time after which the other threads may no longer poll for work, and for which the caller then lets them begin."""
+
+CORE_WORDS = 16
+"""The words of a set of cores, as in the C library's `cpu_set_t`; machines with more cores are left to the system."""
+
 SPREAD, EMPTY_GRID = 10, 11
 """The status of a call with enough work for several threads, where there are none; and of a grid without steps."""
 
@@ -69,14 +79,20 @@ _OF_THE_C_LIBRARY = {
     "get_environment": "fegetenv",
     "set_environment": "fesetenv",
 }
+_OF_CORES = {
+    "yield": "sched_yield",
+    "core_of": "sched_getcpu",
+    "get_cores": "sched_getaffinity",
+    "set_cores": "sched_setaffinity",
+}
 _WORDS = (
     *("kernel", "arrays", "sizes"),
     *("arenas", "stride"),  # the memory of all threads, and the distance from one to the next
     *("cleared", "caller"),  # of an arena, the words that are 0 at first, and the place of the callback's address or -1
     *("known", "dynamic", "axes"),  # the tasks of the axes of known size; the other axes, and their number
     *("first", "weight", "brief", "most_threads"),
-    *("tasks", "chunk", "threads", "next", "entered", "ended", "busy"),  # the native code's own
-    *("failure", "responders", "poll", "forked", *_OF_OPENMP, *_OF_THE_C_LIBRARY, "environment"),
+    *("tasks", "chunk", "threads", "next", "entered", "ended", "busy", "core"),  # the native code's own
+    *("failure", "responders", "poll", "forked", "last", *_OF_OPENMP, *_OF_THE_C_LIBRARY, *_OF_CORES, "environment"),
 )
 Array = np.ndarray[Any, Any]
 
@@ -86,6 +102,10 @@ _SIZE = len(_WORDS) - 1 + FLOATING_POINT_WORDS
 _VALUES = {
     "POLL_NS": int(POLL_S * 1e9),
     "BRIEF_NS": int(BRIEF_S * 1e9),
+    "RESTED_NS": int(RESTED_S * 1e9),
+    "GATHER_NS": int(GATHER_S * 1e9),
+    "CORE_WORDS": CORE_WORDS,
+    "CORE_BYTES": 8 * CORE_WORDS,
     "BRIEF_SPREAD_NS": int(BRIEF_SPREAD_S * 1e9),
     "CLOCK": getattr(time, "CLOCK_MONOTONIC", 0),
     "SPINS": SPINS,
@@ -99,6 +119,10 @@ _VALUES = {
     "PAUSE": "call void @llvm.x86.sse2.pause()" if platform.machine() == "x86_64" else "",
 }
 
+_DECLARED = f"""declare void @llvm.x86.sse2.pause()
+declare <{CORE_WORDS} x i64> @llvm.ctpop(<{CORE_WORDS} x i64>)
+declare i64 @llvm.vector.reduce.add(<{CORE_WORDS} x i64>)"""
+
 
 def text() -> str:
     """The module that runs calls: its `kernel` takes the words of some, and the numbers of the first and of the end.
@@ -106,7 +130,7 @@ def text() -> str:
     """
     body = Path(__file__).with_name("native.ll").read_text(encoding="utf-8")
     filled = re.sub(r"\b[A-Z_]{5,}\b", lambda found: str(_VALUES[found[0]]), body)
-    functions = ["declare void @llvm.x86.sse2.pause()"]
+    functions = [_DECLARED]
     for function in filled[filled.index("define") :].strip().split("\n\n"):
         head, body = function.split("{\n", 1)
         lines = [head + "{", "entry:"]
@@ -134,6 +158,8 @@ _forked = ctypes.c_int64(_is_forked())
 """1 in a forked process, where OpenMP would wait without end for threads that have stayed in the parent. The process
 may have been forked before this module was imported."""
 
+_last = ctypes.c_int64()
+"""The time at which a call last used several threads, on any thread of Python's."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=functools.partial(setattr, _forked, "value", 1))
@@ -198,8 +224,11 @@ class Calls:
         self.dynamic = [(ctypes.c_int64 * (3 * len(call.dynamic)))() for call in calls]
         self.given: tuple[int, ...] = ()
         self.is_connected = False
-        self.set(**{word: _address(name) for word, name in _OF_THE_C_LIBRARY.items()})
-        self.set(poll=POLL, failure=ctypes.addressof(self.failure), forked=ctypes.addressof(_forked))
+        self.set(poll=POLL, **{word: _address(name) for word, name in _OF_THE_C_LIBRARY.items()})
+        of_cores = {word: _address(name) for word, name in _OF_CORES.items()}
+        if all(of_cores.values()):
+            self.set(**of_cores)
+        self.set(failure=ctypes.addressof(self.failure), forked=ctypes.addressof(_forked), last=ctypes.addressof(_last))
         for number, call in enumerate(calls):
             self.place(number, call)
 
