@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import note_copy
+from palladio.array.tensors import has_tangent
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
@@ -163,12 +164,13 @@ def _from_scalar(value: Any, dtype: dtypes.DType, argument: str) -> np.ndarray[A
 
 
 def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
-    if tensor.is_cpu and _is_shared(tensor.dtype) and _RESIZES not in sys.modules:
+    torch = sys.modules["torch"]
+    dual = has_tangent(torch, tensor)
+    if tensor.is_cpu and _is_shared(tensor.dtype) and _RESIZES not in sys.modules and not dual:
         try:
             return tensor.numpy()
         except (RuntimeError, TypeError):
             pass  # the checks below say why
-    torch = sys.modules["torch"]
     if not (tensor.is_cpu or tensor.device.type == "meta"):
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
@@ -177,11 +179,11 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         raise PalladioTypeError(
             "the tensor is not dense", argument=argument, got=str(tensor.layout), hint="tensor.to_dense()"
         )
-    if tensor.requires_grad and torch.is_grad_enabled():
+    if dual or (tensor.requires_grad and torch.is_grad_enabled()):
         raise PalladioTypeError(
             "the gradient of the tensor would be lost",
             argument=argument,
-            got="a tensor with requires_grad=True",
+            got="a tensor with a tangent" if dual else "a tensor with requires_grad=True",
             hint="palladio.interop.torch has the library with gradients; without them, pass tensor.detach()",
         )
     if tensor.device.type == "meta" or _is_wrapped(tensor):

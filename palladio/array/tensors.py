@@ -17,8 +17,8 @@ def facts_of(values: Sequence[Any]) -> Facts | None:
     """The facts of tensors that a kernel can read where they are; None if one of the values is something else.
 
     None also wherever a tensor may stand for more than its memory, or PyTorch notes what is done with it: a gradient is
-    recorded; it is lazily negated; its memory was freed; a transformation, a trace or a mode that sees all operations
-    is active. Subclasses are left out too.
+    recorded, or may be with a tangent; it is lazily negated; its memory was freed; a transformation, a trace or a mode
+    that sees all operations is active. Subclasses are left out too.
     """
     torch = sys.modules.get("torch")
     kind: Any = getattr(torch, "Tensor", None)
@@ -44,4 +44,14 @@ def _sees_operations(torch: Any) -> bool:
     """True inside a transformation of `torch.func`, a dispatch mode or a trace."""
     core = torch._C
     active = core._are_functorch_transforms_active() or core._len_torch_dispatch_stack()
-    return bool(active) or core._get_tracing_state() is not None
+    return bool(active) or core._get_tracing_state() is not None or may_have_tangents(torch)
+
+
+def may_have_tangents(torch: Any) -> bool:
+    """True inside `torch.autograd.forward_ad.dual_level`, where operations compute tangents."""
+    return torch.autograd.forward_ad._current_level >= 0 and bool(torch._C._is_fwd_grad_enabled())
+
+
+def has_tangent(torch: Any, tensor: Any) -> bool:
+    """True for a tensor whose tangent an operation of PyTorch would use."""
+    return may_have_tangents(torch) and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None

@@ -1,7 +1,7 @@
 """The command `palladio`: its subcommands and its exit status.
 
 0: done. 1: the file or function failed, called no kernel, a kernel cannot be brought to the stage asked for, or a check
-found something. 2: the command was not understood, or names what is not there.
+found something. 2: the command was not understood, or names what is not there. 130: it was interrupted.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MissingTarget as missing:
         print(f"palladio: {missing}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\npalladio: stopped before the end", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         return 0  # the reader of the output has closed it
     except Exception:

@@ -23,6 +23,7 @@ _ON_CARD = (*_ATTENTION, "moe_mlp")
 """The functions that have tilings on a GPU only."""
 _TRANSPOSED = {"cpu": ("gmm",), "hopper": ("gmm", "matmul", "moe_mlp")}
 """The functions that take transposed right operands, by executor."""
+_GROUPED = ("gmm", "tgmm", "moe_mlp")
 _SCALED = ("gmm", "matmul")
 _BLOCK = 128
 """The elements along k, and the columns, that share a factor of blocks."""
@@ -93,8 +94,10 @@ def run(options: Namespace) -> int:
                 interpret=options.executor,
                 **further,
             )
-    except (PalladioError, ValueError) as error:
-        print(f"palladio: {error}", file=sys.stderr)
+    except (PalladioError, ValueError, ArgumentTypeError) as error:
+        if isinstance(error, PalladioError):
+            error.location = None  # no line of the user's
+        print(f"palladio: {error.with_traceback(None)}", file=sys.stderr)
         return 2
     console = Console(soft_wrap=True, highlight=False)
     for each in found:
@@ -112,7 +115,9 @@ def _operands(options: Namespace) -> tuple[Any, Any, Any]:
     """The types of the operands, and the sizes of the groups.
 
     Raises:
-        ValueError: sizes that are not integers; the transpose of an operand that has to be `[k, n]`.
+        ValueError: sizes that are not integers, or of a function without groups; the transpose of an operand that has
+            to be `[k, n]`.
+        ArgumentTypeError: heads that are not positive integers.
     """
     m, k, n, dtype = options.m, options.k, options.n, dtypes.canonical(options.dtype)
     columns = n * (2 if options.function == "moe_mlp" and _gated(options) else 1)
@@ -121,6 +126,8 @@ def _operands(options: Namespace) -> tuple[Any, Any, Any]:
         raise ValueError(f"{options.function} has tilings with --executor hopper only")
     if options.transpose_rhs and options.function not in _TRANSPOSED[options.executor]:
         raise ValueError("--transpose-rhs is for gmm, and for matmul and moe_mlp with --executor hopper")
+    if (options.sizes is not None or options.groups > 1) and options.function not in _GROUPED:
+        raise ValueError(f"--groups and --sizes are for {', '.join(_GROUPED)}")
     if options.function in _ATTENTION:
         heads, *fewer = map(_count, options.heads.split(","))
         return ShapeDtypeStruct((heads, m, n), dtype), ShapeDtypeStruct((*(fewer or [heads]), k, n), dtype), None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import palladio as pl
 import palladio.numpy as jnp
 from palladio import lax
 
@@ -90,3 +92,22 @@ ACTIVATIONS = {
     "gelu": _plain(_gelu, _gelu_slope),
     "relu": _plain(lambda x: jnp.maximum(x, 0), lambda x: jnp.where(x > 0, 1, 0).astype(x.dtype)),
 }
+
+
+def require_activation(name: Any) -> Activation:
+    """The activation of a name.
+
+    Raises:
+        PalladioValueError: there is none.
+    """
+    if isinstance(name, str) and name in ACTIVATIONS:
+        return ACTIVATIONS[name]
+    close = difflib.get_close_matches(str(name).lower(), ACTIVATIONS, n=1)
+    raise pl.PalladioValueError(
+        "no such activation",
+        argument="activation",
+        expected=", ".join(ACTIVATIONS),
+        got=repr(name),
+        hint=f"did you mean {close[0]}?" if close else None,
+        location=pl.caller_location(),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import operator
 import sys
@@ -14,7 +13,7 @@ import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.library.activations import ACTIVATIONS
+from palladio.library.activations import require_activation
 
 Array = Any
 Tile = tuple[int, int, int]
@@ -233,8 +232,11 @@ def arrays_of(*values: Any) -> list[Any] | None:
 
     The checks and look-ups before a small product take half the time with arrays: each attribute of a tensor is a call.
     """
-    kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    torch: Any = sys.modules.get("torch")
+    kind: Any = getattr(torch, "Tensor", None)
     if kind is None or "torch.distributed.fsdp" in sys.modules:  # it resizes memory, which NumPy does not let it do
+        return None
+    if torch.autograd.forward_ad._current_level >= 0:  # tensors may have tangents, which a later check refuses
         return None
     found = []
     for value in values:
@@ -549,13 +551,20 @@ def tile_for(tiling: Any, product: int, m: int, k: int, n: int, choose: LookUp) 
     return min(tm, max(m, 1)), min(tk, max(k, 1)), min(tn, max(n, 1))
 
 
+def as_array(value: Any, argument: str, expected: str) -> Array:
+    """An array, from one of any library or nested lists; errors name the argument."""
+    try:
+        return jnp.asarray(value)
+    except pl.PalladioError as error:
+        rule, details = error.rule, {"got": error.got}
+        if not hasattr(value, "dtype") and not isinstance(value, (list, tuple)):
+            rule, details = "not an array", {"expected": expected, "got": type(value).__name__}
+        raise fail(type(error), rule, argument=argument, **details, hint=error.hint) from None
+
+
 def _integers(value: Any, argument: str, rank: int, expected: str) -> Array:
     """An array of integers, from an array or nested lists, after a check of its rank."""
-    try:
-        found = jnp.asarray(value)
-    except pl.PalladioTypeError as error:
-        rule, got = "not an array", type(value).__name__
-        raise fail(pl.PalladioTypeError, rule, argument=argument, expected=expected, got=got, hint=error.hint) from None
+    found = as_array(value, argument, expected)
     if not jnp.issubdtype(found.dtype, jnp.integer):
         rule, got = "integers are needed", str(found.dtype)
         raise fail(pl.PalladioTypeError, rule, argument=argument, expected=expected, got=got)
@@ -571,6 +580,8 @@ def _known_sizes(group_sizes: Any, m: int) -> Array | None:
         values = group_sizes
         if {*map(type, values)} != {int}:
             return None
+    elif isinstance(group_sizes, np.ma.MaskedArray):  # the complete check refuses its mask
+        return None
     elif getattr(group_sizes, "ndim", None) == 1 and not pl.is_traced(group_sizes) and _is_index(group_sizes.dtype):
         try:
             values = group_sizes.tolist()
@@ -729,9 +740,7 @@ def expert_shapes(
     Raises:
         PalladioValueError, PalladioTypeError: shapes or dtypes that do not match, or an unknown activation.
     """
-    if activation not in ACTIVATIONS:
-        raise unknown_activation(activation)
-    act = ACTIVATIONS[activation]
+    act = require_activation(activation)
     t, h = require_array(tokens, "tokens", 2, "[t, h]")
     experts, *matrix = require_array(gate_up, "gate_up", 3, "[e, 2 i, h]" if transposed else "[e, h, 2 i]")
     wide, summed = matrix if transposed else reversed(matrix)
@@ -784,16 +793,3 @@ def require_shape(value: Array, shape: tuple[int, ...], argument: str, hint: str
     if found != shape:
         rule = "does not go with the other arrays"
         raise fail(pl.PalladioValueError, rule, argument=argument, expected=shape, got=found, hint=hint)
-
-
-def unknown_activation(name: Any) -> pl.PalladioError:
-    """The error for an activation that is not in `ACTIVATIONS`."""
-    close = difflib.get_close_matches(str(name).lower(), ACTIVATIONS, n=1)
-    return fail(
-        pl.PalladioValueError,
-        "no such activation",
-        argument="activation",
-        expected=", ".join(ACTIVATIONS),
-        got=repr(name),
-        hint=f"did you mean {close[0]}?" if close else None,
-    )

@@ -21,6 +21,7 @@ import palladio as pl
 import palladio.numpy as jnp
 from palladio.library.checks import (
     ExpertGradients,
+    as_array,
     described,
     dtype_of,
     expert_shapes,
@@ -194,7 +195,7 @@ def _known_key(arrays: Sequence[Any], activation: Any, transposed: Any) -> Hasha
 
 def _on_host(expert_weights: Any) -> Array:
     """The weights of the assignments as a NumPy array."""
-    return np.asarray(jnp.asarray(expert_weights))
+    return np.asarray(as_array(expert_weights, "expert_weights", "floats [t, k]"))
 
 
 def _on_device_of(values: Any, tokens: Array) -> Array:

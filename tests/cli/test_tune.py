@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from palladio import library
 from palladio.cli import main
 from palladio.library.tilings import TUNED
 
@@ -30,6 +31,12 @@ def test_tiles_are_measured_and_kept(capsys: pytest.CaptureFixture[str], nothing
         (["gmm", "40", "32", "64", "--sizes", "1,x"], "invalid literal"),
         (["gmm", "40", "32", "64", "--sizes", "41"], "more than the number of rows"),
         (["matmul", "40", "32", "64", "--dtype", "int9"], "not a dtype"),
+        (
+            ["matmul", "40", "32", "64", "--dtype", "int8"],
+            "lhs: floats are needed\n  expected: a float dtype\n  got:      int8\n",
+        ),
+        (["matmul", "40", "32", "64", "--groups", "2"], "--groups and --sizes are for gmm, tgmm, moe_mlp"),
+        (["attention", "40", "32", "64", "--executor", "hopper", "--heads", "2,x"], "1 or more, got 'x'"),
         (["matmul", "40", "32", "64", "--transpose-rhs"], "for matmul and moe_mlp with --executor hopper"),
     ],
 )
@@ -37,7 +44,8 @@ def test_what_is_wrong_is_said_in_a_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tune", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    found = capsys.readouterr().err
+    assert message in found and ".py" not in found
 
 
 @pytest.mark.parametrize("arguments", [["softmax", "1", "1", "1"], ["gmm", "0", "1", "1"]])
@@ -48,3 +56,15 @@ def test_what_is_not_understood_is_said_with_the_usage(
         main(["tune", *arguments])
     assert end.value.code == 2
     assert "usage: palladio tune" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_it_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, nothing_kept: Path
+) -> None:
+    def interrupted(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library, "tune", interrupted)
+    assert main(["tune", "gmm", "40", "32", "64"]) == 130
+    assert capsys.readouterr().err.strip() == "palladio: stopped before the end"
+    assert not [*nothing_kept.iterdir()]

@@ -204,9 +204,10 @@ def test_a_batch_of_offsets_needs_a_number_of_groups() -> None:
     torch.testing.assert_close(found, torch.stack([tgmm(x, y, SIZES)[first : first + 2] for first in (0, 1)]))
 
 
-def test_an_unknown_activation_is_refused() -> None:
+@pytest.mark.parametrize("activation", ["tanh", ["swiglu"]])
+def test_an_unknown_activation_is_refused(activation: Any) -> None:
     with pytest.raises(pl.PalladioValueError, match="activation: no such activation"):
-        moe_mlp(*routed(), drawn(4, 8, 12), drawn(4, 6, 8), activation="tanh")
+        moe_mlp(*routed(), drawn(4, 8, 12), drawn(4, 6, 8), activation=activation)
 
 
 # Kernels of users.

@@ -136,6 +136,17 @@ REFUSED: dict[str, Callable[[], torch.Tensor]] = {
 }
 
 
+def test_a_tangent_is_refused_later_too_and_other_tensors_are_not() -> None:
+    forward_ad = torch.autograd.forward_ad
+    remembered()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(X, torch.ones_like(X))
+        with pytest.raises(pl.PalladioTypeError, match="the gradient of the tensor would be lost"):
+            gmm(dual, RHS, SIZES)
+        assert close(gmm(X, RHS, SIZES), product(X))
+        assert close(gmm(dual.detach(), RHS, SIZES), product(X))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_what_the_checks_refuse_is_refused_later_too(name: str) -> None:

@@ -37,6 +37,27 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "the integer does not fit into int8\n  got:      300",
     ),
+    "an integer in a list that does not fit": (
+        lambda: jnp.asarray([1, 2**40]),
+        ValueError,
+        "the integer does not fit into int32\n  got:      1099511627776",
+    ),
+    "an integer in a list that does not fit the dtype": (
+        lambda: jnp.asarray([-1, 300], np.int8),
+        ValueError,
+        "the integer does not fit into int8\n  got:      300",
+    ),
+    "lists of different lengths": (
+        lambda: jnp.asarray([[1], [1, 2]]),
+        TypeError,
+        "x: lists of different lengths are not an array\n  got:      [[1], [1, 2]]",
+    ),
+    "a list of strings": (
+        lambda: jnp.asarray(["a"]),
+        TypeError,
+        "x: an array of a dtype that Palladio does not have\n  expected: bool, int8-64, uint8-64, float16, bfloat16, "
+        "float32, float64, float8_e4m3fn, float8_e5m2\n  got:      <U1",
+    ),
     "no common dtype": (
         lambda: jnp.add(F.astype("float8_e5m2"), F),
         TypeError,

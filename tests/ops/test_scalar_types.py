@@ -92,3 +92,22 @@ def test_a_reference_is_refused() -> None:
 def test_the_number_types_of_python_are_the_dtypes_that_numpy_makes_of_them(kind):
     assert pl.ShapeDtypeStruct((2,), kind).dtype == np.dtype(kind)
     assert jnp.zeros(2, kind).dtype == np.dtype(kind)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "found"),
+    [
+        ([0.1], "float64", 0.1),
+        ([2**40], "int64", 2**40),
+        ([2**53 + 1], "int64", 2**53 + 1),
+        ([2**64 - 1], "uint64", 2**64 - 1),
+    ],
+)
+def test_a_list_becomes_an_array_of_a_dtype_without_another_one_between(values, dtype, found):
+    array = jnp.asarray(values, dtype)
+    assert array.dtype == dtype and array.tolist() == [found]
+
+
+def test_floats_of_a_list_are_converted_as_those_of_an_array():
+    assert jnp.asarray([1.5, 1e9, float("nan")], np.int8).tolist() == [1, 127, 0]
+    assert jnp.asarray([1e300]).tolist() == [float("inf")]

@@ -10,6 +10,7 @@ from palladio.array import convert
 from palladio.array.foreign import to_numpy
 from palladio.array.functions.compare import astype
 from palladio.array.functions.creation import stack
+from palladio.base.errors import PalladioTypeError
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -98,7 +99,7 @@ def asarray(x: Any, dtype: Any = None) -> Any:
         PalladioValueError: for a Python integer that the dtype cannot hold.
     """
     if isinstance(x, (list, tuple)):
-        x = _from_nested(x)
+        x = _from_nested(x, None if dtype is None else dtypes.canonical(dtype))
     elif getattr(x, "palladio_type", None) is not None:
         convert.array_type(x)  # no reference
     elif dtype is None or dtypes.of_scalar(x) is None:
@@ -106,13 +107,32 @@ def asarray(x: Any, dtype: Any = None) -> Any:
     return x if dtype is None else astype(x, dtype)
 
 
-def _from_nested(x: Any) -> Any:
+def _from_nested(x: Any, dtype: DType | None) -> Any:
+    """Nested lists as an array, of the dtype if one is given: float32 does not come between a list and float64."""
     if any(getattr(part, "palladio_type", None) is not None for part in x):
         return stack([asarray(part) for part in x])
-    found = np.asarray(x)
-    if found.dtype == np.int64:
-        return found.astype(np.int32)
-    return found.astype(np.float32) if found.dtype == np.float64 else found
+    try:
+        found = np.asarray(x)
+    except ValueError:
+        raise PalladioTypeError("lists of different lengths are not an array", argument="x", got=f"{x!r:.60}") from None
+    integers = found.dtype in (np.int64, np.uint64) or (
+        found.dtype == object and all(_is_integer(n) for n in found.flat)
+    )
+    if not integers:
+        found = np.asarray(to_numpy(found, "x"))
+    default = {np.dtype(np.int64): dtypes.INT32, np.dtype(object): dtypes.INT32, np.dtype(np.float64): dtypes.FLOAT32}
+    dtype = default.get(found.dtype, found.dtype) if dtype is None else dtype
+    if integers and dtypes.is_integer(dtype):
+        for extreme in (found.min(), found.max()) if found.size else ():
+            convert.cast(int(extreme), dtype)  # or it does not fit
+    if dtypes.is_float(found.dtype) and dtypes.is_integer(dtype):
+        return found  # converted by `astype`, which has a rule for what integers cannot hold
+    with np.errstate(all="ignore"):  # as of a single number
+        return found.astype(dtype, copy=False)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int)
 
 
 def array(object: Any, dtype: Any = None) -> Any:

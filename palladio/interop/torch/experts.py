@@ -13,7 +13,8 @@ from palladio.interop.torch import expert_operators
 from palladio.interop.torch.arguments import require_tensors
 from palladio.interop.torch.composed_experts import ACTIVATIONS, Activation, composed
 from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed
-from palladio.library.checks import fail, require_array, require_shape, unknown_activation
+from palladio.library.activations import require_activation
+from palladio.library.checks import fail, require_array, require_shape
 from palladio.library.namesakes import EXECUTORS, on_hopper
 
 Tensor = torch.Tensor
@@ -126,9 +127,9 @@ def moe_mlp(
         PalladioValueError: for an unknown activation.
         PalladioError: as `gmm`.
     """
-    if isinstance(activation, str) and activation not in ACTIVATIONS:
+    if not (activation in ACTIVATIONS if isinstance(activation, str) else callable(activation)):
         with at_call():
-            raise unknown_activation(activation)
+            require_activation(activation)
     if not torch.compiler.is_compiling():
         with at_call():
             require_tensors(tokens=tokens, expert_ids=expert_ids, expert_weights=expert_weights, up=up, down=down)

@@ -26,7 +26,7 @@ import numpy as np
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.library.activations import ACTIVATIONS, Activation
+from palladio.library.activations import ACTIVATIONS, Activation, require_activation
 from palladio.library.checks import (
     ExpertShapes,
     dtype_of,
@@ -34,7 +34,6 @@ from palladio.library.checks import (
     fail,
     require_shape,
     stored,
-    unknown_activation,
     zeros,
 )
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
@@ -209,9 +208,7 @@ def measurement(tokens: Array, gate_up: Array, sizes: Any, activation: str, tran
         tokens, gate_up: arrays; only their shapes and dtypes are used.
         sizes: `i32[e]` in host memory, the assignments of each expert, as many of each token.
     """
-    if activation not in ACTIVATIONS:
-        raise unknown_activation(activation)
-    (count, h), (experts, *matrix), act = tokens.shape, gate_up.shape, ACTIVATIONS[activation]
+    (count, h), (experts, *matrix), act = tokens.shape, gate_up.shape, require_activation(activation)
     wide = int(matrix[0 if transposed else 1])
     require_shape(gate_up, (experts, wide, h) if transposed else (experts, h, wide), "gate_up")
     each, rest = divmod(int(np.sum(sizes)), int(count))
