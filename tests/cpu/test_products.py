@@ -204,10 +204,10 @@ def test_a_share_of_the_groups_has_the_bits_that_all_groups_have():
 def test_quads_of_8_bit_integers_are_exact(signed: bool, left: str, right: str) -> None:
     """Four products at a time, of bytes without a sign on the left: 128 is added to those with one, and taken back."""
 
-    def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
+    def product(x_ref: Any, y_ref: Any) -> Any:
         x = x_ref[...] if left == "x" else x_ref[...].T
         y = y_ref[...] if right == "y" else y_ref[...].T
-        out[...] += jnp.dot(x, y, preferred_element_type=jnp.int32)
+        return jnp.dot(x, y, preferred_element_type=jnp.int32)
 
     rng, extremes = np.random.default_rng(0), np.iinfo(np.int8 if signed else np.uint8)
     x = rng.integers(extremes.min, extremes.max + 1, (19, 8196)).astype(extremes.dtype)
@@ -216,12 +216,16 @@ def test_quads_of_8_bit_integers_are_exact(signed: bool, left: str, right: str) 
     begin = rng.integers(-(2**31), 2**31, (19, 48), np.int32)
     given = x if left == "x" else x.T.copy(), y if right == "y" else y.T.copy()
 
-    def steps(x_ref: Any, y_ref: Any, begin_ref: Any, out: Any) -> None:
-        out[...] = begin_ref[...]
-        kernel(x_ref, y_ref, out)
+    def kernel(x_ref: Any, y_ref: Any, begin_ref: Any, added: Any, alone: Any) -> None:
+        added[...] = begin_ref[...]
+        added[...] += product(x_ref, y_ref)
+        alone[...] = product(x_ref, y_ref).astype(jnp.float32)
 
-    found = pl.pallas_call(steps, pl.ShapeDtypeStruct((19, 48), np.int32), interpret="cpu")(*given, begin)
-    np.testing.assert_array_equal(found, (begin + x.astype(np.int64) @ y).astype(np.int32))
+    shapes = tuple(pl.ShapeDtypeStruct((19, 48), dtype) for dtype in (np.int32, np.float32))
+    added, alone = pl.pallas_call(kernel, shapes, interpret="cpu")(*given, begin)
+    expected = x.astype(np.int64) @ y
+    np.testing.assert_array_equal(added, (begin + expected).astype(np.int32))
+    np.testing.assert_array_equal(alone, expected.astype(np.float32))
 
 
 def test_quads_in_tiles_and_without_the_instruction_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

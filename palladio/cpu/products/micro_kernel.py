@@ -35,15 +35,16 @@ def micro_kernel(
     packs: bool = False,
     rounds: bool = False,
     joined: int = 1,
+    begins: bool = False,
 ) -> tuple[str, dict[str, str]]:
     """A function that adds a panel of rows times a panel of columns to a block of sums, and its declarations.
 
     Its arguments are the two panels, the sums, the bytes between rows of sums, the number of steps, at least 1, and
-    whether the sums begin at zero instead of the values in memory. Then, for each stream of memory to prefetch: its
-    first row, the last line of its last row, and the bytes between rows; the start of this call, as bytes from the
-    first row and a position in 1/65536 of a line; the position at which a row ends; and the increment of the position
-    in each step. Whenever the position has moved by a line, that line is prefetched, and the one at the same distance
-    from the end.
+    whether the sums begin at zero, or at given values, instead of those in memory. Then, for each stream of memory to
+    prefetch: its first row, the last line of its last row, and the bytes between rows; the start of this call, as bytes
+    from the first row and a position in 1/65536 of a line; the position at which a row ends; and the increment of the
+    position in each step. Whenever the position has moved by a line, that line is prefetched, and the one at the same
+    distance from the end.
 
     Args:
         word: the dtype of the elements of the panels: that of the sums, or int32 for pairs and quads.
@@ -54,9 +55,10 @@ def micro_kernel(
             and the bytes between them; `joined` rows make one row of words.
         rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
         joined: neighbours along the summed axis in a word: 1, a pair of bfloat16, or a quad of 8-bit integers.
+        begins: whether the sums of each row begin at given values. A last argument is their address.
     """
     e = Emitter()
-    kernel = _MicroKernel(e, sums, word, size, strides, packs, rounds, joined)
+    kernel = _MicroKernel(e, sums, word, size, strides, packs, rounds, joined, begins)
     if not rounds:
         with e.when(e.negated(V("%fresh", I1))):
             kernel.load_sums()
@@ -65,7 +67,7 @@ def micro_kernel(
     else:
         kernel.until(i64(0))
     kernel.store_sums()
-    return "\n".join([_head(name, streams, packs) + " {", *e.lines, "  ret void", "}"]), e.declared
+    return "\n".join([_head(name, streams, packs, begins) + " {", *e.lines, "  ret void", "}"]), e.declared
 
 
 class _MicroKernel:
@@ -89,6 +91,7 @@ class _MicroKernel:
         packs: bool,
         rounds: bool,
         joined: int,
+        begins: bool,
     ) -> None:
         self.e = e
         self.sums = sums
@@ -100,8 +103,12 @@ class _MicroKernel:
         self.joined = joined
         e.label("entry")
         self.targets = _sums_at(e, self.height, self.vectors, self.width * (2 if rounds else sums.itemsize))
-        zero = V("zeroinitializer", vector(registers.register(sums), self.width))
-        self.totals = [Variable.of(e, zero) for _ in self.targets]
+        register = vector(registers.register(sums), self.width)
+        first = [V("zeroinitializer", register)] * self.vectors
+        if begins:
+            places = (e.pointer(V("%begin", PTR), n * self.width, sums.itemsize) for n in range(self.vectors))
+            first = [e.load(register, place, sums.itemsize) for place in places]
+        self.totals = [Variable.of(e, value) for _ in range(self.height) for value in first]
         self.left, self.right = (Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs"))
         self.remaining = Variable.of(e, V("%count", I64))
         self.far = Variable.of(e, V("%lhs", PTR))
@@ -246,7 +253,7 @@ class Variable:
         self.e.line(f"store {value}, {self.place}")
 
 
-def _head(name: str, streams: int, packs: bool) -> str:
+def _head(name: str, streams: int, packs: bool, begins: bool) -> str:
     """The function with its parameters."""
     parameters = ["ptr noalias readonly %lhs", f"ptr noalias {'' if packs else 'readonly '}%rhs", "ptr noalias %sums"]
     parameters += ["i64 %stride", "i64 %count", "i1 %fresh"]
@@ -255,6 +262,7 @@ def _head(name: str, streams: int, packs: bool) -> str:
         parameters += [f"i64 %end{n}", f"i64 %step{n}"]
     if packs:
         parameters += ["ptr noalias readonly %unpacked", "i64 %row"]
+    parameters += ["ptr noalias readonly %begin"] if begins else []
     return f"define internal void @{name}({', '.join(parameters)}) noinline nounwind"
 
 

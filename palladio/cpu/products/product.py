@@ -77,6 +77,7 @@ class Product:
         self.joined = joined
         self.offset = offset
         self.few = few
+        self.begin: StridedArray | None = None
         self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span)
         self.left = RowPanel(scope, self.blocking)
         self.right = ColumnPanels(scope, self.blocking, sums)
@@ -158,7 +159,11 @@ class Product:
             if self.offset:
                 with e.when(needed):
                     self.right.pack(packed)
-                init, fresh, needed = self.less_offset(packed, init), False, None
+                excess, needed = self.excess(packed), None
+                if init is None:
+                    self.begin = self.negated(excess)
+                else:
+                    init, fresh = self.less(init, excess), False
             for row, height, packs in self.row_panels(rows, packed, needed):
                 number = e.binary("udiv", e.index(e.sub(row, rows[0])), i64(blocking.height))
                 self.streams.number = number
@@ -217,21 +222,35 @@ class Product:
             write(e, LazyArray(target.type, total), target)
             yield row, 1
 
-    def less_offset(self, packed: V, init: LazyArray | None) -> LazyArray:
-        """The initial sums, minus the contribution of the left operand's offset to each column."""
-        e, columns = self.e, self.rhs.columns
-        more = self.scope.arena.buffer(e, (1, columns), self.sums)
+    def excess(self, packed: V) -> StridedArray:
+        """The part of each column of the sums that the left operand's offset adds."""
+        e = self.e
+        found = self.scope.arena.buffer(e, (1, self.rhs.columns), self.sums)
         row = self.scope.arena.buffer(e, (1, 1), self.blocking.word)
         row.put(e, (0, 0), V(str(int.from_bytes(bytes([self.offset] * self.joined), "little", signed=True)), I32), 1)
         for block in self.blocking.k_blocks(packed):
-            self.multiply(more, block, 0, True, False, replace(row, strides=(0, 0)))
+            self.multiply(found, block, 0, True, False, replace(row, strides=(0, 0)))
+        return found
+
+    def negated(self, excess: StridedArray) -> StridedArray:
+        """The values that the sums of each row begin at, in place of their excess."""
+        e = self.e
 
         def at(index: Sequence[Int], width: int) -> V:
-            column = more.at(e, (0, index[1]), width)
-            begin = e.constant(0, column.type) if init is None else init.at(index if init.shape else (), width)
-            return e.binary("sub", begin, column)
+            column = excess.at(e, index, width)
+            return e.binary("sub", e.constant(0, column.type), column)
 
-        return LazyArray(ArrayType((self.lhs.rows, columns), self.sums), at)
+        write(e, LazyArray(excess.type, at), excess)
+        return excess
+
+    def less(self, init: LazyArray, excess: StridedArray) -> LazyArray:
+        """The initial sums less the excess of their columns."""
+
+        def at(index: Sequence[Int], width: int) -> V:
+            column = excess.at(self.e, (0, index[1]), width)
+            return self.e.binary("sub", init.at(index if init.shape else (), width), column)
+
+        return LazyArray(ArrayType((self.lhs.rows, self.rhs.columns), self.sums), at)
 
     def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Int, int, bool]]:
         """Rows split into panels: (first row, height, packs). A remainder of unknown size is split into powers of two.
@@ -293,6 +312,8 @@ class Product:
                 panel = self.right.panel(block, column)
                 sums = target.address(e, (0, column))
                 stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))
+                if self.begin is not None:
+                    more += f", {self.begin.address(e, (0, column))}"
                 size = height, vectors, width
                 name = self.kernel(size, rows.strides, len(streams), packs, target.dtype != self.sums)
                 e.line(f"call void @{name}({place}, {panel}, {sums}, {stride}, {e.index(block.count)}, {starts}{more})")
@@ -302,14 +323,17 @@ class Product:
     ) -> str:
         """The name of the micro-kernel for blocks of a number of rows, vectors and lanes."""
         height, vectors, width = size
+        begins = self.begin is not None
         apart: tuple[int, int] = strides  # type: ignore[assignment]
         word = {2: "pairs", 4: "quads"}.get(self.joined, self.sums)
         name = f"multiply_{word}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
         name += f"_ahead{streams}" if streams else ""
-        name += ("_packs" if packs else "") + ("_rounds" if rounds else "")
+        name += ("_packs" if packs else "") + ("_rounds" if rounds else "") + ("_begins" if begins else "")
         declared, packed = self.e.declared, self.blocking.word
         if name not in declared:
-            text, needed = micro_kernel(name, self.sums, packed, size, apart, streams, packs, rounds, self.joined)
+            text, needed = micro_kernel(
+                name, self.sums, packed, size, apart, streams, packs, rounds, self.joined, begins
+            )
             declared.update(needed)
             declared[name] = text
         return name
