@@ -30,6 +30,7 @@ class Machine:
         cores: the set of those that they may use, by bits; empty where the system does not tell.
         lets: a thread begins where the caller lets it.
         waiting: the threads that have not begun.
+        woken: the looks at the clock after which the next one begins by itself, or -1.
         steps: what the calls did, in order.
         done: the tasks that ran.
     """
@@ -41,6 +42,7 @@ class Machine:
         self.cores = 0b1111
         self.lets = True
         self.waiting: list[Callable[[], None]] = []
+        self.woken = -1
         self.steps: list[Any] = []
         self.done: list[int] = []
         self.nanoseconds = 10**10
@@ -77,6 +79,11 @@ class Machine:
         return 0
 
     def clock(self, kind: int, time: Any) -> int:
+        if self.waiting and self.woken >= 0:
+            self.woken -= 1
+            if self.woken < 0:
+                self.waiting.pop(0)()
+        self.nanoseconds += 1
         time[0], time[1] = divmod(self.nanoseconds, 10**9)
         return 0
 
@@ -141,9 +148,9 @@ def test_so_with_all_threads(made: Made) -> None:
 def test_soon_after_a_call_the_threads_poll_and_none_is_moved(made: Made) -> None:
     machine = made()
     rested = machine.call()
-    machine.nanoseconds += int(native.RESTED_S * 1e9)
+    machine.nanoseconds += int(native.RESTED_S * 1e9) - 1
     assert machine.call() == [0, 1]
-    machine.nanoseconds += int(native.RESTED_S * 1e9) + 1
+    machine.nanoseconds += int(native.RESTED_S * 1e9)
     assert machine.call() == rested
 
 
@@ -151,6 +158,13 @@ def test_a_thread_on_another_core_stays_there(made: Made) -> None:
     machine = made()
     machine.core[1] = 3
     assert machine.call() == [0, "let", 1]
+
+
+def test_the_caller_lets_no_other_program_run_if_the_threads_begin_meanwhile(made: Made) -> None:
+    machine = made()
+    machine.woken = 100
+    assert machine.call() == [0, 1, *MOVED]
+    assert machine.woken == -1
 
 
 def test_the_caller_does_not_wait_for_long(made: Made) -> None:

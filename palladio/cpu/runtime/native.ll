@@ -6,7 +6,7 @@
 ; one      runs a call, by the caller alone or by several threads, and adapts the amount of work up to which it is alone
 ; spread   begins a parallel region of OpenMP, in which each thread runs `member`
 ; note     notes the caller's core if the other threads may sleep, or -1
-; gather   has the caller let others run on its core until the other threads have begun
+; gather   has the caller wait until the other threads have begun, and let others run on its core meanwhile
 ; part     has a thread that begins on the caller's core go to another one
 ; run      takes tasks until none is left or a thread has failed
 ; wait     waits for the other threads at the end of the tasks, and polls for interrupts
@@ -192,8 +192,14 @@ turn:
 late:
   %now = call i64 @now(ptr %job)
   %passed = sub i64 %now, %start
-  %soon = icmp slt i64 %passed, GATHER_NS
-  br i1 %soon, label %give, label %done
+  %soon = icmp slt i64 %passed, PATIENCE_NS
+  br i1 %soon, label %spin, label %ask
+spin:
+  PAUSE
+  br label %turn
+ask:
+  %worth = icmp slt i64 %passed, GATHER_NS
+  br i1 %worth, label %give, label %done
 give:
   %function = load ptr, ptr %yield.place
   call i32 %function()

@@ -58,8 +58,12 @@ POLL_S = 0.1
 SPINS, NAP_US = 4096, 50
 """The turns in which the caller polls for the end of the other threads, and its sleep in each later turn."""
 
-RESTED_S, GATHER_S = 1e-3, 100e-6
-"""The time after which the other threads may no longer poll for work, and for which the caller then lets them begin."""
+RESTED_S, PATIENCE_S, GATHER_S = 1e-3, 30e-6, 100e-6
+"""The time after which the other threads may no longer poll for work, and for which the caller then waits for them to
+begin: as most do in the second one, it lets others run on its core only from then until the third one.
+
+On a busy system these others may be another program, for milliseconds.
+"""
 
 CORE_WORDS = 16
 """The words of a set of cores, as in the C library's `cpu_set_t`; machines with more cores are left to the system."""
@@ -103,6 +107,7 @@ _VALUES = {
     "POLL_NS": int(POLL_S * 1e9),
     "BRIEF_NS": int(BRIEF_S * 1e9),
     "RESTED_NS": int(RESTED_S * 1e9),
+    "PATIENCE_NS": int(PATIENCE_S * 1e9),
     "GATHER_NS": int(GATHER_S * 1e9),
     "CORE_WORDS": CORE_WORDS,
     "CORE_BYTES": 8 * CORE_WORDS,
