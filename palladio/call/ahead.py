@@ -143,7 +143,7 @@ class Ahead:
                     continue
                 values[n] = _fitted(value, self._types[n], self._names[n], self._growing[n])
             if out is not None:
-                return self._write(values, out, rows)
+                return self._write(arrays, values, out, rows)
             given = values + self._captured
             results = self._run(given) if self._makes_results else owned(self._run(given), given)
             if self._result is None:
@@ -337,10 +337,14 @@ class Ahead:
             return out
         return result.source if rows is None else result.source[:rows]
 
-    def _write(self, values: list[Any], out: Any, rows: int | None) -> Any:
+    def _write(self, arrays: tuple[Any, ...], values: list[Any], out: Any, rows: int | None) -> Any:
         result: Any = self._result
         wanted = result if rows is None else ArrayType((rows, *result.shape[1:]), result.dtype)
-        (buffer,) = checked_buffers(out, ONE_RESULT, [wanted], values, (), self._names)
+        given = [  # padded copies overlap nothing, and the same call with more rows would be refused
+            value if tuple(getattr(array, "shape", ())) == value.shape else np.asarray(to_numpy(array, name))
+            for array, value, name in zip(arrays, values, self._names, strict=True)
+        ]
+        (buffer,) = checked_buffers(out, ONE_RESULT, [wanted], given, (), self._names)
         if wanted == result:
             self._run(values + self._captured, [buffer])
         else:

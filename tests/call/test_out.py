@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import palladio as pl
+import palladio.numpy as jnp
 
 X = np.arange(4, dtype=np.float32)
 OUT = pl.ShapeDtypeStruct((4,), np.float32)
@@ -170,3 +171,13 @@ def test_a_call_on_traced_values_takes_no_buffer(executor: str) -> None:
     call = doubled(executor)
     with pytest.raises(pl.PalladioTypeError, match="a call on traced values has no arrays to write to"):
         pl.jit(lambda x: call(x, out=empty()), interpret=executor)(X)
+
+
+def test_a_buffer_that_overlaps_an_input_is_refused_of_fewer_rows_too(executor: str) -> None:
+    staged = pl.jit(lambda x: jnp.flip(x, 0), interpret=executor).ahead(pl.ShapeDtypeStruct((8, 3), np.float32))
+    for rows in (8, 5):
+        x = np.ones((rows, 3), np.float32)
+        with pytest.raises(pl.PalladioValueError, match="out: overlaps an input"):
+            staged(x, out=x, rows=rows)
+        found = staged(x, out=np.empty_like(x), rows=rows)
+        np.testing.assert_array_equal(found, x if rows == 8 else [[0] * 3] * 3 + [[1] * 3] * 2)
