@@ -34,16 +34,17 @@ _LEVEL = 2
 _TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unrolling": False}
 """The lowering vectorises and unrolls itself."""
 
-_LONG, _LONG_LEVEL = 2000, 1
-"""Lines of text beyond which fewer passes run, and LLVM's level for these.
-
-Much of the time of a first call is the passes', and long kernels take most. Theirs are products with all cases of their
-edges, which spend the time of a call in micro-kernels, and were not slower with fewer passes (within 1 % on AVX-512).
-"""
+_LONG, _SHORTER_LEVEL = 2000, 1
+"""Lines of text beyond which fewer passes run, and LLVM's level for these."""
 
 _BETWEEN = ("ipsccp", "dead_arg_elimination", "global_opt", "post_order_function_attributes")
-"""Passes on the whole of a long module: micro-kernels get those of their arguments that all calls share as constants,
-which the passes on each function then use."""
+"""Passes on the whole of a module of several functions: micro-kernels get those of their arguments that all calls share
+as constants, which the passes on each function then use."""
+
+_AROUND = ("sroa", "loop_rotate", "instruction_combine", "new_gvn", "simplify_cfg")
+"""Passes on a function that calls others, which spends its time in them: a product with all cases of its edges, whose
+passes would take most of the time of a first call, and the native code of calls. Micro-kernels have all those of
+`_SHORTER_LEVEL`: with these alone, attention and a convolution took 5 % longer on AVX-512."""
 
 _OPTION = "-dag-maps-huge-region=200"
 """Memory accesses in straight-line code beyond which LLVM's schedulers compare each with only a few others, not all:
@@ -69,7 +70,8 @@ def _target_machine(processor: Processor) -> Any:
 
 def _key(text: str, processor: Processor) -> str:
     target = processor.triple, processor.cpu, processor.features
-    maker = llvmlite.__version__, detected().version, _LEVEL, _TUNING, _OPTION, _LONG, _LONG_LEVEL, _BETWEEN
+    passes = _LEVEL, _TUNING, _LONG, _SHORTER_LEVEL, _BETWEEN, _AROUND
+    maker = llvmlite.__version__, detected().version, _OPTION, passes
     return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
 
 
@@ -162,21 +164,33 @@ def _optimised(text: str, machine: Any) -> Any:
 
     module = llvm.parse_assembly(text)
     module.verify()
+    divided = text.count("\ndefine ") - text.count(") cold ") > 1  # cold: exact values of huge arguments
     # A coroutine needs passes that only the whole list has.
-    shorter = text.count("\n") > _LONG and "presplitcoroutine" not in text
-    options = llvm.create_pipeline_tuning_options(speed_level=_LONG_LEVEL if shorter else _LEVEL)
+    fewer = (divided or text.count("\n") > _LONG) and "presplitcoroutine" not in text
+    options = llvm.create_pipeline_tuning_options(speed_level=_SHORTER_LEVEL if fewer else _LEVEL)
     for name, wanted in _TUNING.items():
         setattr(options, name, wanted)
     builder = llvm.create_pass_builder(machine, options)
-    if shorter:
-        between = llvm.create_new_module_pass_manager()
-        for name in _BETWEEN:
-            getattr(between, f"add_{name}_pass")()
-        _run(between, [module], builder)
-        _run(builder.getFunctionPassManager(), [each for each in module.functions if not each.is_declaration], builder)
-    else:
+    if not fewer:
         _run(builder.getModulePassManager(), [module], builder)
+        return module
+    _run(_passes(llvm.create_new_module_pass_manager(), _BETWEEN), [module], builder)
+    functions = [each for each in module.functions if not each.is_declaration]
+    around = [each for each in functions if divided and not _is_micro_kernel(each)]
+    _run(_passes(llvm.create_new_function_pass_manager(), _AROUND), around, builder)
+    _run(builder.getFunctionPassManager(), [each for each in functions if each not in around], builder)
     return module
+
+
+def _is_micro_kernel(function: Any) -> bool:
+    return any(b"noinline" in attributes for attributes in function.attributes)
+
+
+def _passes(manager: Any, names: Iterable[str]) -> Any:
+    """A manager with some passes."""
+    for name in names:
+        getattr(manager, f"add_{name}_pass")()
+    return manager
 
 
 def _run(manager: Any, parts: Iterable[Any], builder: Any) -> None:
