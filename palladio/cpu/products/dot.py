@@ -437,9 +437,14 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
     if right.across and pairs and right.first % (2 * registers.LANES) == 0:
         operands = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         return RowLimit(FEW_ALONG, lambda: FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True))
-    most = FEW_JOINED if pairs else FEW_ALONG if right.across else max(FEW_ACROSS, most_sums(sums))
+    most = FEW_JOINED if pairs else FEW_ALONG if right.across else _few_across(sums)
     operands = left.operand(scope, sums), right.operand(scope, sums, later)
     return RowLimit(most, lambda: FewRows(scope, *operands, sums, matrix, most))
+
+
+def _few_across(sums: DType) -> int:
+    """`FEW_ACROSS`, or two passes of a kernel of as many rows, where the registers hold its sums."""
+    return FEW_ACROSS * (2 if most_sums(sums) >= FEW_ACROSS else 1)
 
 
 def _span(scope: Scope, left: Matrix, right: Matrix) -> Range | None:

@@ -9,7 +9,7 @@ four, two or one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V, i64
@@ -67,12 +67,15 @@ class FewRows(Gemv):
         # The kernels read whole vectors of columns; fewer columns are computed as by a `Gemv`.
         self.by_kernels = self.across is not None and matrix.strides[1] == 1 and self.free >= registers.LANES
         padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // TOGETHER) * TOGETHER
-        room = scope.arena.buffer(self.e, (padded, self.depth + APART), dtypes.INT32 if pairs else sums)
-        self.room = StridedArray(room.base, room.strides, (padded, self.depth), room.dtype)
+        # The kernels read few steps of all rows at a time, which lie together.
+        shape = (padded, self.depth + APART)
+        if self.by_kernels:
+            shape = (-(-self.depth // HIGH_STEPS), padded, HIGH_STEPS)  # type: ignore[assignment]
+        self.room = scope.arena.buffer(self.e, shape, dtypes.INT32 if pairs else sums)
         # The last columns, if they are not a whole vector, are computed with some before them again, in a vector of
         # sums after those of all columns.
-        last = registers.LANES if self.by_kernels and self.free % registers.LANES else 0
-        place = scope.arena.buffer(self.e, (padded, self.free + last), sums)
+        self.last = registers.LANES if self.by_kernels and self.free % registers.LANES else 0
+        place = scope.arena.buffer(self.e, (padded, odd_lines(self.free + self.last, sums)), sums)
         self.sums_of_all = StridedArray(place.base, place.strides, (padded, self.free), sums)
 
     def run_rows(self, low: Int, count: Int) -> StridedArray:
@@ -81,7 +84,7 @@ class FewRows(Gemv):
         with e.loop(0, count) as n:
             for start, end, width in widths(self.depth):
                 with e.loop(start, end, width) as k:
-                    self.room.put(e, (n, k), lhs.element(e.add(low, n), k, width), width)
+                    self.room.put(e, self.place(n, k), lhs.element(e.add(low, n), k, width), width)
         if self.by_kernels and self.across is not None:
             alone = e.compare("icmp eq", e.index(count), i64(1))
             with e.when(alone):
@@ -96,21 +99,21 @@ class FewRows(Gemv):
                     for _ in self.some(count):
                         self.multiply_rows(self.along, row, rows)
         elif self.across is not None:
-            with e.loop(0, e.intrinsic("smax", I64, e.index(count), self.together(count))) as n:
-                fill(e, self.sums_from(n, 1), 0)
-            for first, stop, steps in cut(self.depth, STEPS):
-                with e.loop(first, stop, steps) as k:
-                    for _ in self.some(count):
-                        self.add_rows(self.across, k, steps)
+            self.clear_sums(e.intrinsic("smax", I64, e.index(count), self.together(count)))
+            self.add_all(self.across, lambda: self.some(count))
         return self.sums_of_all
 
     def add_alone(self, across: Element) -> None:
         """The sums of one row, as those of a `Gemv`: loading and storing them takes less time than the matrix."""
-        fill(self.e, self.sums_from(0, 1), 0)
-        self.choose(0, 1)
+        self.clear_sums(1)
+        self.add_all(across, lambda: [self.choose(0, 1)])
+
+    def add_all(self, across: Element, parts: Callable[[], Iterable[None]]) -> None:
+        """Add the products with all rows of the matrix, a few rows at a time, to the sums of each of some parts."""
         for first, stop, steps in cut(self.depth, STEPS):
             with self.e.loop(first, stop, steps) as k:
-                self.add_rows(across, k, steps)
+                for _ in parts():
+                    self.add_rows(across, k, steps)
 
     def padded(self, count: int) -> int:
         """A number of rows with those of padding: as many passes of one kernel as the tallest one would need."""
@@ -134,15 +137,12 @@ class FewRows(Gemv):
         """The sums of all rows, by passes of kernels of some rows; rows of padding are zero."""
         e = self.e
         self.clear_rows(count, e.mul(passes, height))
-        columns = self.sums_of_all.strides[0]
-        with e.loop(0, e.mul(passes, height)) as n:
-            base = self.sums_of_all.address(e, (n, 0))
-            fill(e, StridedArray(base, (columns, 1), (1, columns), self.sums), 0)  # type: ignore[arg-type]
+        self.clear_sums(e.mul(passes, height))
         steps = LOW_STEPS if height <= LOW else HIGH_STEPS
         for first, stop, size in cut(self.depth, steps):
             with e.loop(first, stop, size) as k, e.loop(0, passes) as number:
                 self.multiply_block(k, e.mul(number, height), height, size)
-        if columns != self.free:
+        if self.last:
             with e.loop(0, count) as n:
                 last = self.sums_of_all.at(e, (n, self.free), registers.LANES)
                 self.sums_of_all.put(e, (n, self.free - registers.LANES), last, registers.LANES)
@@ -152,14 +152,14 @@ class FewRows(Gemv):
         e = self.e
         ahead = self.rows_ahead(k, LOW_AHEAD if height <= LOW else steps)
         between = e.index(e.mul(self.matrix.strides[0], self.matrix.dtype.itemsize))
-        left, start = self.room.address(e, (row, k)), self.matrix.address(e, (k, 0))
+        left, start = self.room.address(e, self.place(row, k)), self.matrix.address(e, (k, 0))
         for column, columns, vectors, place in self.column_panels(height):
             kernel = RowKernel(
                 self.sums,
                 self.matrix.dtype,
                 height,
                 vectors,
-                self.room.strides[0],  # type: ignore[arg-type]
+                HIGH_STEPS,
                 self.sums_of_all.strides[0],  # type: ignore[arg-type]
             )
             if kernel.name not in e.declared:
@@ -192,8 +192,24 @@ class FewRows(Gemv):
     def clear_rows(self, first: Int, stop: Int) -> None:
         """Clear rows of padding of the left operand."""
         e, room = self.e, self.room
+        parts, size = (room.shape[0], HIGH_STEPS) if self.by_kernels else (1, self.depth)
         with e.loop(first, stop) as n:
-            fill(e, StridedArray(room.address(e, (n, 0)), room.strides, (1, self.depth), room.dtype), 0)
+            base = room.address(e, self.place(n, 0))
+            fill(e, StridedArray(base, (room.strides[0], 1), (parts, size), room.dtype), 0)
+
+    def clear_sums(self, count: Int) -> None:
+        """Clear the sums of the first rows."""
+        with self.e.loop(0, count) as n:
+            base = self.sums_of_all.address(self.e, (n, 0))
+            fill(self.e, StridedArray(base, self.sums_of_all.strides, (1, self.free + self.last), self.sums), 0)
+
+    def place(self, row: Int, k: Int) -> tuple[Int, ...]:
+        """The index of an element of the left operand in `room`."""
+        if not self.by_kernels:
+            return row, k
+        if isinstance(k, int):
+            return k // HIGH_STEPS, row, k % HIGH_STEPS
+        return self.e.binary("udiv", k, i64(HIGH_STEPS)), row, self.e.binary("urem", k, i64(HIGH_STEPS))
 
     def together(self, count: Int) -> V:
         """The rows that are multiplied four at a time. The last three are, with one of padding: a second pass over
@@ -253,8 +269,14 @@ class FewRows(Gemv):
         e = self.e
         self.vectors = vectors
         self.result = self.sums_from(first, vectors)
-        self.few = lambda n, k, width: self.room.at(e, (e.add(first, n), k), width)
+        self.few = lambda n, k, width: self.room.at(e, self.place(e.add(first, n), k), width)
 
     def sums_from(self, first: Int, rows: int) -> StridedArray:
         base = self.sums_of_all.address(self.e, (first, 0))
         return StridedArray(base, self.sums_of_all.strides, (rows, self.free), self.sums)
+
+
+def odd_lines(columns: int, dtype: DType) -> int:
+    """At least as many columns, an odd number of cache lines, so that rows lie in all sets of the first-level cache."""
+    line = LINE_BYTES // dtype.itemsize
+    return line * (-(-columns // line) | 1)

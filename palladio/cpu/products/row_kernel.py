@@ -89,7 +89,7 @@ class RowKernel:
         size = registers.LANES * self.dtype.itemsize
         ahead, place = (e.pointer(V(base, PTR), offset, 1) for base in ("%ahead", "%matrix"))
         for line in range(0, self.vectors * size, LINE_BYTES):
-            e.prefetch(e.pointer(ahead, line, 1))
+            e.prefetch(e.pointer(ahead, line, 1), level=1)
         loaded = [
             registers.load(e, e.pointer(place, n * size, 1), self.dtype, registers.LANES) for n in range(self.vectors)
         ]
