@@ -323,7 +323,9 @@ def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Se
         operands: the operands for which it is staged, the left and the right one last.
     """
     tm, tk, tn = problem.tile
-    if problem.existing or tk < problem.k or min(problem.m, tm, tn) <= MOST_VECTORS:
+    # Few rows have a kernel of their own, but for matrices in row-major order one of any rows takes less time.
+    own = min(problem.m, tm) <= MOST_VECTORS and (transpose or tm < problem.m)
+    if problem.existing or tk < problem.k or own or tn <= MOST_VECTORS:
         return None
     if pl.chosen_executor(interpret) != "cpu":
         return None
@@ -435,10 +437,11 @@ class _Balanced:
 
         Up to `ROWS_READ` rows, a group takes as long as its matrix takes to arrive.
         """
-        sizes = np.asarray(sizes)
         if rows <= ROWS_READ:
-            count = int(np.count_nonzero(sizes))
-            return count == 0 or count >= self.threads
+            counts = sizes.tolist()  # the matrices of the last call have pushed NumPy's functions out of the caches
+            some = len(counts) - counts.count(0)
+            return bool(some == 0 or some >= self.threads)
+        sizes = np.asarray(sizes)
         times = np.maximum(sizes[sizes > 0], ROWS_READ)
         return bool(times.max(initial=0) * self.threads <= times.sum())
 
