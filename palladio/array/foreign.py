@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -287,13 +287,21 @@ def _to_jax(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _to_torch(array: np.ndarray[Any, Any]) -> Any:
-    torch = sys.modules["torch"]
     if not array.flags.writeable or array.ndim == 0:
         note_copy(array, "a tensor is made of memory that can be written", "pass arrays that are writeable")
         array = np.array(array)
-    if dtypes.is_narrow_float(array.dtype):
-        return torch.from_numpy(array.view(_WORDS[array.dtype.itemsize])).view(getattr(torch, str(array.dtype)))
-    return torch.from_numpy(array)
+    return tensor_maker(array.dtype)(array)
+
+
+@functools.cache
+def tensor_maker(dtype: Any) -> Callable[[np.ndarray[Any, Any]], Any]:
+    """The function that makes a tensor on the memory of a writable array of a dtype, with at least one axis."""
+    torch = sys.modules["torch"]
+    from_numpy = torch.from_numpy
+    if not dtypes.is_narrow_float(dtype):
+        return from_numpy  # type: ignore[no-any-return]
+    word, kind = _WORDS[dtype.itemsize], getattr(torch, str(dtype))
+    return lambda array: from_numpy(array.view(word)).view(kind)
 
 
 def common_library(values: Sequence[Any]) -> str:

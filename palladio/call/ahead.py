@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import note_copy
-from palladio.array.foreign import common_library, from_numpy, library_of, to_numpy
+from palladio.array.foreign import common_library, from_numpy, library_of, tensor_maker, to_numpy
 from palladio.array.on_card import Conditions, all_on_card, card_of
 from palladio.array.on_card import library_of as library_on_card
 from palladio.array.tensors import facts_of
@@ -266,12 +265,9 @@ class Ahead:
         Its result is a tensor.
         """
         found = self._prepared(rows, [(tuple(array.shape), dtypes.canonical(array.dtype)) for array in arrays])
-        if not hasattr(found, "at"):
+        if not hasattr(found, "at") or self._rows is None:
             return None
-        dtype = self._result.dtype  # type: ignore[union-attr]
-        as_tensor = functools.partial(from_numpy, library="torch")
-        if self._rows is not None and not dtypes.is_narrow_float(dtype):
-            as_tensor = sys.modules["torch"].from_numpy
+        as_tensor = tensor_maker(self._result.dtype)  # type: ignore[union-attr]
         return functools.partial(_run_at_call, lambda given, values: as_tensor(found.at(given, values)))
 
     def _prepared(self, rows: int | None, types: list[tuple[Shape, Any]]) -> Any:

@@ -6,7 +6,7 @@ kernel; comparing its parts with those of the last call takes a fraction.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from palladio.call.ahead import SETTINGS
@@ -20,7 +20,11 @@ State = tuple[int, list[Any], Executor]
 
 
 class _Call(NamedTuple):
-    """A call: the key of its captured values, all else that it depends on, and the function of its operands."""
+    """A call: the key of its captured values, all else that it depends on, and the function of its operands.
+
+    Fields:
+        single: the function of operands in row-major order that returns the only result, if there is one.
+    """
 
     key: Hashable
     cleared: int
@@ -28,6 +32,17 @@ class _Call(NamedTuple):
     types: list[Any]
     executor: Executor
     run: Runner
+    single: Callable[[Sequence[Any]], Any] | None
+
+    def results(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The results of the call."""
+        if self.single is not None:
+            for array in arrays:
+                if not array.flags.c_contiguous:
+                    break
+            else:
+                return (self.single(arrays),)
+        return self.run(arrays)
 
 
 class LastCall(Remembered):
@@ -40,8 +55,8 @@ class LastCall(Remembered):
     def __reduce__(self) -> tuple[Any, ...]:
         return LastCall, ()
 
-    def find(self, interpret: Any, arrays: Sequence[Any], parts: Sequence[Any]) -> Runner | None:
-        """The function of the last call, if this one would find it too.
+    def find(self, interpret: Any, arrays: Sequence[Any], parts: Sequence[Any]) -> _Call | None:
+        """The last call, if this one would be the same.
 
         Args:
             interpret: of the call.
@@ -55,7 +70,7 @@ class LastCall(Remembered):
             return None
         if call.cleared != CALLS.cleared or [read() for read in SETTINGS] != call.settings:
             return None
-        return call.run if self.holds(call.key, parts) else None
+        return call if self.holds(call.key, parts) else None
 
     @staticmethod
     def state(interpret: Any, executor: Executor) -> State | None:
@@ -63,7 +78,9 @@ class LastCall(Remembered):
         named = interpret is None or (type(interpret) is str and EXECUTORS.get(interpret) is executor)
         return None if not named or executor.on_card else (CALLS.cleared, [read() for read in SETTINGS], executor)
 
-    def note(self, state: State, types: Sequence[Any], key: Hashable, run: Runner) -> None:
-        """Note a call on NumPy arrays; `key` is its fingerprint."""
+    def note(self, state: State, types: Sequence[Any], key: Hashable, run: Runner, is_single: bool) -> None:
+        """Note a call on NumPy arrays; `key` is its fingerprint, and `is_single` is true if it has one result."""
         cleared, settings, executor = state
-        self._call = _Call(key, cleared, settings, [*types], executor, run)
+        prepared = getattr(run, "prepared", None) if is_single else None
+        single = prepared and prepared(None, 1)
+        self._call = _Call(key, cleared, settings, [*types], executor, run, single)

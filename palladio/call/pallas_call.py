@@ -300,9 +300,9 @@ class PallasCall:
         structure: Hashable = len(args)  # in place of the structure of a flat tuple: an integer is hashed faster
         plain = {*map(type, args)} <= _ARRAY
         if plain and out is None and not is_inlining() and current_trace() is None:
-            run = self._remembered.find(self.interpret, args, self._parts())
-            if run is not None:
-                results = run(args)
+            last = self._remembered.find(self.interpret, args, self._parts())
+            if last is not None:
+                results = last.results(args)
                 return results[0] if self._has_one_result else trees.unflatten(self.outputs.structure, results)
         if not plain:
             refuse_numbers(args, "args")
@@ -322,7 +322,7 @@ class PallasCall:
         made = self._prepared(args, structure, types, executor, False, keys)
         run = made.run
         if state is not None and keys and run is not None and not sizes and not made.sized:
-            self._remembered.note(state, types, keys[0], run)
+            self._remembered.note(state, types, keys[0], run, self._has_one_result)
         if out is not None:
             buffers = checked_buffers(out, self.outputs.structure, self.outputs.types, values, self.aliases)
             if run is not None:

@@ -100,13 +100,17 @@ class _Alone:
         types = [type for type in native.eqn.input_types if isinstance(type, ArrayType)]
         arrays = len(types) == len(native.eqn.input_types)
         self.direct = native.run if arrays else native.run_or_explain
+        self.chain = None  # which keeps the memory of a call
         if isinstance(native.run, GridCall) and native.run.compiled.arena <= SMALL_ARENA:
-            self.direct = chained(program, {native.eqn: native.run}) or self.direct  # which keeps the memory of a call
+            self.chain = chained(program, {native.eqn: native.run})
+            self.direct = self.chain or self.direct
         self.first_rows = first_rows(native.run, types) if isinstance(native.run, GridCall) and arrays else None
         makes_results = isinstance(native.run, GridCall) and native.run.plain and arrays
         self.prepared = self._prepared if makes_results else None
 
     def _prepared(self, rows: int | None, weight: int) -> Callable[[Sequence[Any]], Any] | None:
+        if rows is None and self.chain is not None:
+            return self.chain.prepared(None, weight)
         return None if rows is not None else lambda values: self(values)[0]
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:

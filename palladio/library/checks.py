@@ -262,14 +262,8 @@ def again(kept: pl.KeptCalls, arrays: tuple[Any, ...], option: Hashable = None) 
 
     The matrices of a few experts push what the checks read out of the caches, so that they take 0.15 ms in each call.
     """
-    if type(arrays[0]) is np.ndarray:
-        return kept.again(arrays, option)
-    done = kept.again_in_memory(arrays, option)
-    if done is not None:
-        return done
-    found = arrays_of(*arrays) if kept.usable else None
-    result = None if found is None else kept.again(tuple(found), option)
-    return None if result is None else tensor_of(result)
+    find = kept.again if type(arrays[0]) is np.ndarray else kept.again_in_memory
+    return find(arrays, option)
 
 
 def memory_of(out: Array | None) -> Array | None:

@@ -59,6 +59,8 @@ Array = Any
 _GMM, _TGMM = kept_calls(), kept_calls()
 _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies float32 rounded to tf32"
 _ZERO = jnp.zeros((), jnp.int32)
+_COUNTED = (np.dtype(np.int32), np.dtype(np.int64))
+"""The dtypes of group sizes that later calls read without checks: those of kernels and of `bincount`."""
 
 ANY_ROWS = 1 << 16
 """The number of rows for which products of any number are staged; for more rows, it is the next power of two."""
@@ -124,7 +126,7 @@ def gmm(
         known = "gmm", preferred_element_type, None, transpose_rhs, None, True, True
         done = kept_call(known, interpret, (group_sizes, lhs, rhs), out)
     if done is None and usual:
-        done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs)
+        done = _again(lhs, rhs, group_sizes, transpose_rhs)
     if done is not None:
         return done
     tiling = one_tiling(tiling, FORWARD)
@@ -155,6 +157,15 @@ def gmm(
     return _gmm_of_grid(key, more, lhs, rhs, group_sizes, *options)
 
 
+def _again(lhs: Array, rhs: Array, group_sizes: Array, transpose_rhs: bool) -> Array | None:
+    """The product by default options of operands like earlier ones, without checks; None if none was kept."""
+    done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs)
+    if done is not None:
+        return done
+    view, turned = _in_memory_order(lhs, rhs, transpose_rhs, None)
+    return again(_GMM, (lhs, view, group_sizes), turned) if turned != transpose_rhs else None
+
+
 def _in_memory_order(lhs: Array, rhs: Array, transpose_rhs: bool, interpret: Any) -> tuple[Array, bool]:
     """The matrices as a view in row-major order if there is one, and whether to multiply with their transposes."""
     if type(rhs) is np.ndarray and rhs.flags.c_contiguous:
@@ -178,11 +189,13 @@ def _kept_gmm(key: Any, interpret: Any, lhs: Array, rhs: Array, group_sizes: Arr
 def _remember(key: Any, lhs: Array, rhs: Array, group_sizes: Array, transpose_rhs: bool) -> None:
     """Keep the call under a key for operands like these, if it can do without checks."""
     kept = _GMM.find(key)
-    if kept is None or not hasattr(group_sizes, "dtype") or dtype_of(group_sizes) != np.int32:
+    dtype = dtype_of(group_sizes) if hasattr(group_sizes, "dtype") else None
+    if kept is None or dtype not in _COUNTED:
         return
     m = len(lhs)
     count = np.array(m, np.int32)
-    operands = group_sizes, _ZERO, count, lhs, rhs
+    wide = dtype != np.int32
+    operands = np.zeros(len(group_sizes), np.int32) if wide else group_sizes, _ZERO, count, lhs, rhs
     are_arrays = type(group_sizes) is np.ndarray
     run = kept.prepared(operands, m) if are_arrays else kept.in_memory(operands, m)
     if run is None:
@@ -192,17 +205,41 @@ def _remember(key: Any, lhs: Array, rhs: Array, group_sizes: Array, transpose_rh
         return min(counts) >= 0 and sum(counts) <= m  # others are to be refused by the checks
 
     def product(x: Array, y: Array, sizes: Array) -> Array | None:
-        return run((sizes, _ZERO, count, x, y)) if fit(sizes.tolist()) else None
+        counts = sizes.tolist()
+        if not fit(counts):
+            return None
+        return run((np.array(counts, np.int32) if wide else sizes, _ZERO, count, x, y))
 
     def product_in_memory(x: Array, y: Array, sizes: Array, addresses: list[int]) -> Array | None:
+        counts = sizes.tolist()
+        if not fit(counts):
+            return None
         of_x, of_y, of_sizes = addresses
-        given = of_sizes, _ZERO, count, of_x, of_y
-        return run(given, (sizes, _ZERO, count, x, y)) if fit(sizes.tolist()) else None
+        narrow = np.array(counts, np.int32) if wide else None
+        given = of_sizes if narrow is None else narrow, _ZERO, count, of_x, of_y
+        return run(given, (sizes if narrow is None else narrow, _ZERO, count, x, y))
 
     if are_arrays:
         _GMM.keep_again((lhs, rhs, group_sizes), transpose_rhs, product)
     else:
         _GMM.keep_again_in_memory((lhs, rhs, group_sizes), transpose_rhs, product_in_memory)
+
+
+def product_of_one_group(lhs: Array, rhs: Array, transpose_rhs: bool, of_tensors: bool) -> Callable[..., Any] | None:
+    """The function of one matrix and all rows, without checks, for a call by default options that was kept; or None.
+
+    Args:
+        of_tensors: True for a function of addresses and tensors, as `in_memory` of a staged function; else it is one
+            of NumPy arrays, as `prepared`.
+    """
+    m = len(lhs)
+    sizes, count = np.array([m], np.int32), np.array(m, np.int32)
+    kept = _GMM.find(call_key(lhs, rhs, sizes, None, None, transpose_rhs))
+    if kept is None:
+        return None
+    first, operands = (sizes, _ZERO, count), (sizes, _ZERO, count, lhs, rhs)
+    run = kept.in_memory(operands, m) if of_tensors else kept.prepared(operands, m)
+    return run and (lambda *given: run(*((*first, *each) for each in given)))
 
 
 def _gmm_of_grid(

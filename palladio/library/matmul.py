@@ -39,7 +39,7 @@ from palladio.library.checks import (
     tile_for,
     zeros,
 )
-from palladio.library.grouped_matmul import gmm
+from palladio.library.grouped_matmul import gmm, product_of_one_group
 from palladio.library.namesakes import on_hopper, require_hint
 from palladio.library.tilings import matmul_tiling, tuned
 
@@ -80,23 +80,23 @@ def matmul(
     usual = preferred_element_type is None and tiling is None and interpret is None and out is None
     known = "matmul", preferred_element_type, None, False, True
     done = None if type(x) is np.ndarray else kept_call(known, interpret, (x, y), out)
-    done = again(_KEPT, (x, y)) if done is None and usual else done
-    if done is not None:
+    if done is not None or (usual and (done := _again(x, y)) is not None):
         return done
+    turned = in_memory_order(y, interpret) if _KEPT.usable else None
+    transpose, matrix = (False, y) if turned is None else (True, turned)
     arrays = arrays_of(x, y) if preferred_element_type is None and _KEPT.usable else None
     if arrays is not None:
         found = matmul(*arrays, tiling=tiling, interpret=interpret, out=memory_of(out))
+        if usual and x.is_contiguous():
+            _remember(arrays[0], arrays[1], transpose, (x, matrix))
         return tensor_of(found) if out is None else out
-    turned = in_memory_order(y, interpret) if _KEPT.usable else None
-    transpose, matrix = (False, y) if turned is None else (True, turned)
     key = call_key(x, y, (), preferred_element_type, tiling, transpose, filled=True)
     kept = _KEPT.find(key, interpret)
     if kept is not None:
-        if usual and not transpose:
-            _remember(kept, x, y)
+        if usual:
+            _remember(x, y, transpose, (x, matrix))
         return kept(x, matrix, out=out, rows=x.shape[0])
-    hopper = on_hopper(interpret, (x, y))
-    if hopper is not None:
+    if (hopper := on_hopper(interpret, (x, y))) is not None:
         require_hint(tiling)
         return hopper.matmul(x, y, preferred_element_type=preferred_element_type, interpret=interpret, out=out)
     m, k = require_array(x, "x", 2, "[m, k]")
@@ -129,11 +129,33 @@ def matmul(
     return kept(x, matrix, out=out, rows=m)
 
 
-def _remember(kept: Any, x: Any, y: Any) -> None:
-    """Keep a staged product for operands like these, if it can do without checks."""
-    run = kept.prepared((x, y), x.shape[0])
+def _again(x: Any, y: Any) -> Any:
+    """The product by default options of operands like earlier ones, without checks; None if none was kept."""
+    done = again(_KEPT, (x, y), False)
+    turned = in_memory_order(y, None) if done is None and _KEPT.usable else None
+    return done if turned is None else again(_KEPT, (x, turned), True)
+
+
+def _remember(x: Any, y: Any, transpose: bool, given: tuple[Any, Any]) -> None:
+    """Keep the product by default options for operands like these, if it can do without checks.
+
+    Args:
+        x, y: the operands; tensors as arrays on them, if NumPy has their dtypes.
+        transpose: whether the right operand is the transpose of the matrix that is read.
+        given: the caller's left operand, and that matrix.
+    """
+    kept = _KEPT.find(call_key(x, y, (), None, None, transpose, filled=True))
+    if kept is None:
+        return
+    operands = x, y.T if transpose else y
+    if type(given[0]) is np.ndarray:
+        run = kept.prepared(operands, x.shape[0])
+        if run is not None:
+            _KEPT.keep_again(given, transpose, lambda *arrays: run(arrays))
+        return
+    run = kept.in_memory(operands, x.shape[0])
     if run is not None:
-        _KEPT.keep_again((x, y), None, lambda *arrays: run(arrays))
+        _KEPT.keep_again_in_memory(given, transpose, lambda x, y, addresses: run(addresses, (x, y)))
 
 
 def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None, transpose: bool = False) -> Any:
@@ -182,16 +204,26 @@ class _Group:
             _name_operands(error)
             raise
 
-    def prepared(self, arrays: Sequence[Any], rows: int) -> Callable[[Sequence[Any]], Any]:
+    def prepared(self, arrays: Sequence[Any], rows: int) -> Callable[..., Any] | None:
         """The product by default options, as `prepared` of a staged function."""
-        sizes = np.array([rows], np.int32)
-        return lambda arrays: gmm(arrays[0], arrays[1][None], sizes)
+        x, y = arrays
+        run = product_of_one_group(x, y[None], self.transpose, False)
+        return run and (lambda arrays: run((arrays[0], arrays[1][None])))
+
+    def in_memory(self, arrays: Sequence[Any], rows: int) -> Callable[..., Any] | None:
+        """The same as `in_memory` of a staged function."""
+        x, y = arrays
+        return product_of_one_group(x, y[None], self.transpose, True)
+
+
+_NAMES = {"lhs": "x", "rhs": "y"}
 
 
 def _name_operands(error: pl.PalladioError) -> None:
-    """Name the operands of `matmul` in an error of `gmm` about memory that `out` shares with them."""
+    """Name the operands of `matmul` in an error of `gmm` about one, or about memory that `out` shares with them."""
+    error.argument = _NAMES.get(error.argument or "", error.argument)
     if error.argument == "out" and isinstance(error.got, str):
-        error.got = re.sub(r"\b[lr]hs\b", lambda found: "x" if found[0] == "lhs" else "y", error.got)
+        error.got = re.sub(r"\b[lr]hs\b", lambda found: _NAMES[found[0]], error.got)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import palladio as pl
 from palladio.array import tensors
-from palladio.library import gmm, grouped_matmul, tilings
+from palladio.library import gmm, grouped_matmul, matmul, tilings
 from tests.library.references import normal
 
 M, K, N = 6, 24, 40
@@ -74,6 +75,97 @@ def test_later_calls_are_right_and_do_not_come_back_to_the_checks(
 def remembered(x: torch.Tensor = X) -> None:
     for _ in range(3):
         gmm(x, RHS, SIZES)
+
+
+def test_arrays_and_tensors_in_turns_both_do_without_checks(longer: list[Any]) -> None:
+    for _ in range(3):
+        gmm(X.numpy(), RHS.numpy(), SIZES.numpy())
+    gmm(X, RHS, SIZES)
+    longer.clear()
+    for _ in range(3):
+        assert close(gmm(X, RHS, SIZES), product(X))
+        np.testing.assert_allclose(gmm(X.numpy(), RHS.numpy(), SIZES.numpy()), product(X).numpy(), atol=1e-5)
+    assert not longer
+
+
+def test_memory_that_other_tensors_have_now_is_read_as_theirs(longer: list[Any]) -> None:
+    """Addresses, shapes and dtypes are those of each call."""
+    memory = torch.from_numpy(normal(2, 4 * M, K))
+    x = memory[:M]
+    remembered(x)
+    longer.clear()
+    x.copy_(X)
+    assert close(gmm(x, RHS, SIZES), product(X)) and not longer
+    x.set_(memory.untyped_storage(), M * K, (M, K))
+    assert close(gmm(x, RHS, SIZES), product(memory[M : 2 * M])) and not longer
+    halves = memory.view(torch.bfloat16)[:M, :K]
+    for other in (memory[: M + 3], halves.nan_to_num().clamp(-1, 1).contiguous(), memory[:M].double()):
+        wide = product(other, RHS.to(other.dtype))
+        assert close(gmm(other, RHS.to(other.dtype), SIZES), wide, 2e-2)
+    assert longer
+    x.resize_(2 * M, K)
+    assert close(gmm(x, RHS, SIZES), product(x))
+    x.resize_(M, K).requires_grad_()
+    with pytest.raises(pl.PalladioTypeError, match="gradient of the tensor would be lost"):
+        gmm(x, RHS, SIZES)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("of_arrays", [False, True])
+def test_sizes_of_64_bits_and_transposed_views_do_without_checks(
+    transposed: bool, of_arrays: bool, longer: list[Any]
+) -> None:
+    rhs = RHS.mT.contiguous().mT if transposed else RHS
+
+    def call(counts: list[int]) -> torch.Tensor:
+        given = X, rhs, torch.tensor(counts)
+        return torch.as_tensor(gmm(*(each.numpy() for each in given)) if of_arrays else gmm(*given))
+
+    for _ in range(3):
+        call([2, 0, 1, 0, 0, 3, 0, 0])
+    longer.clear()
+    for counts in ([2, 0, 1, 0, 0, 3, 0, 0], [0, 0, 0, 4, 0, 0, 0, 0], [0] * 8):
+        assert torch.allclose(call(counts).double(), product(X, RHS, counts), atol=1e-5)
+    assert not longer
+    for counts in ([-1, 1] + [0] * 6, [1 << 32] + [0] * 7, [(1 << 63) - 1, 1] + [0] * 6):
+        with pytest.raises(pl.PalladioValueError, match=r"negative|sum to more"):
+            call(counts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("m", [2, 8, 40])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_later_dense_products_do_without_checks(
+    m: int, transposed: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y = RHS[0].to(dtype)
+    given = y.T.contiguous().T if transposed else y
+    for seed in range(4):
+        x = torch.from_numpy(normal(seed, m, K)).to(dtype)
+        if seed == 3:
+            monkeypatch.setattr(sys.modules["palladio.library.matmul"], "call_key", None)  # which the checks call
+            monkeypatch.setattr(grouped_matmul, "call_key", None)
+        wanted = x.double() @ y.double()
+        for found in (matmul(x, given), *([] if dtype.itemsize == 2 else [matmul(x.numpy(), given.numpy())])):
+            assert close(torch.as_tensor(found), wanted, 1e-5 if dtype.itemsize > 2 else 2e-2)
+
+
+@pytest.mark.parametrize("function", [gmm, matmul])
+def test_a_tangent_is_refused_before_and_after_calls_are_kept(function: Any) -> None:
+    forward, rest = torch.autograd.forward_ad, (RHS, SIZES) if function is gmm else (RHS[0],)
+    argument = "lhs" if function is gmm else "x"
+    for _ in range(4):
+        with forward.dual_level():
+            dual = forward.make_dual(X, torch.ones_like(X))
+            halves = forward.make_dual(X.bfloat16(), torch.ones_like(X).bfloat16())
+            for x in (dual, halves):
+                with pytest.raises(pl.PalladioTypeError, match="the gradient of the tensor would be lost") as error:
+                    function(x, *rest)
+                assert error.value.argument == argument
+            assert tensors.facts_of((dual,)) is None
+            assert torch.equal(function(dual.detach(), *rest), function(X, *rest))
+        function(X, *rest)
+        function(X.bfloat16(), *rest)
 
 
 def test_the_sizes_are_those_of_each_call(longer: list[Any]) -> None:
