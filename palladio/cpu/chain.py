@@ -186,14 +186,15 @@ class Chain:
 
         return run
 
-    def prepared(self, rows: int | None, weight: int) -> Prepared:
+    def prepared(self, rows: int | None, weight: int, explain: Runner | None = None) -> Prepared:
         """The program, of one result, as a function of arrays in row-major order, without checks.
 
         Args:
             rows: of the result, which has these rows alone, each of them written; None for all.
             weight: as in `palladio.cpu.engine.run`.
+            explain: runs calls on all rows that are left to the evaluator, by default as that of the chain.
         """
-        return Prepared(self, rows, weight)
+        return Prepared(self, rows, weight, (explain or self.explain) if rows is None else None)
 
     def run(self, values: Sequence[Any], results: Sequence[Any], weight: int = 1, marked: bool = True) -> Sequence[Any]:
         """Run the steps, on copies of arrays in another order than row-major.
@@ -270,15 +271,21 @@ class Chain:
 class Prepared:
     """A chain of one result, as a function of arrays in row-major order, without checks."""
 
-    def __init__(self, chain: Chain, rows: int | None, weight: int) -> None:
+    def __init__(self, chain: Chain, rows: int | None, weight: int, explain: Runner | None) -> None:
         (type,) = chain.results
         self.chain = chain
         self.weight = weight
+        self.explain = explain
         self.marked = rows is None
         self.make = _maker(type if rows is None else ArrayType((rows, *type.shape[1:]), type.dtype))
 
     def __call__(self, values: Sequence[Array]) -> Array:
-        return self.at(values, values)
+        try:
+            return self.at(values, values)
+        except LeftToEvaluator:
+            if self.explain is None:
+                raise
+            return self.explain(values)[0]  # type: ignore[no-any-return]
 
     def at(self, given: Sequence[Any], values: Sequence[Any]) -> Array:
         """The result for inputs of any library, given by their addresses, or as NumPy arrays."""

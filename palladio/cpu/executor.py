@@ -110,7 +110,7 @@ class _Alone:
 
     def _prepared(self, rows: int | None, weight: int) -> Callable[[Sequence[Any]], Any] | None:
         if rows is None and self.chain is not None:
-            return self.chain.prepared(None, weight)
+            return self.chain.prepared(None, weight, self)
         return None if rows is not None else lambda values: self(values)[0]
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:

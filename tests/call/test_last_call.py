@@ -225,6 +225,21 @@ def test_an_error_of_a_repeated_call_names_the_place() -> None:
     np.testing.assert_array_equal(call(X), X)
 
 
+def test_a_repeated_call_that_only_the_evaluator_explains_is_left_to_it() -> None:
+    def fill(o_ref: Any) -> None:
+        o_ref[...] = np.int32(1)
+
+    def kernel(count_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = pl.pallas_call(fill, pl.ShapeDtypeStruct((1,), np.int32), grid=(count_ref[0],))()
+
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((1,), np.int32), interpret="cpu")
+    some, none = np.array([2], np.int32), np.array([0], np.int32)
+    for _ in range(2):
+        np.testing.assert_array_equal(call(some), [1])
+        with pytest.raises(pl.PalladioValueError, match="a grid size is at least 1"):
+            call(none)
+
+
 def test_blocks_that_are_not_written_have_no_values_in_a_repeated_call() -> None:
     def first_block(x_ref: Any, o_ref: Any) -> None:
         @pl.when(x_ref[0] > 0)
