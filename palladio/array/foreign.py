@@ -175,9 +175,12 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
         )
-    if tensor.layout is not torch.strided:
+    if tensor.layout is not torch.strided or tensor.is_nested:
         raise PalladioTypeError(
-            "the tensor is not dense", argument=argument, got=str(tensor.layout), hint="tensor.to_dense()"
+            "the tensor is not dense",
+            argument=argument,
+            got="a nested tensor" if tensor.is_nested else str(tensor.layout),
+            hint="tensor.unbind()" if tensor.is_nested else "tensor.to_dense()",
         )
     if dual or (tensor.requires_grad and torch.is_grad_enabled()):
         raise PalladioTypeError(

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.foreign import all_to_numpy, from_numpy, to_numpy
+from palladio.array.tensors import has_tangent, may_have_tangents
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
@@ -75,11 +76,11 @@ class Conditions:
     """A state of the process, which machine code compares with the present one.
 
     Fields:
-        absent: mappings, and the keys that must not be in them.
+        absent: mappings, or views of their items, and what must not be in them.
         chosen: context variables, and the objects that must be their values.
     """
 
-    absent: tuple[tuple[Mapping[Any, Any], Any], ...] = ()
+    absent: tuple[tuple[Any, Any], ...] = ()
     chosen: tuple[tuple[ContextVar[Any], Any], ...] = ()
 
     def __add__(self, other: Conditions) -> Conditions:
@@ -123,6 +124,7 @@ class Exchange:
         device_type: `DLDeviceType` of a GPU.
         types: the types of arrays that have no behaviour of their own.
         grad_enabled: True, when called, if operations on tensors with `requires_grad` are recorded.
+        usual: the state of the process in which no operation computes tangents.
         new: of a shape, one of the library's dtypes and a device, the function that makes a new array of these. PyTorch
             takes one by `managed_tensor_allocator` for foreign memory: it ignores `record_stream` of it, and does not
             resize it.
@@ -134,6 +136,7 @@ class Exchange:
     device_type: int
     types: tuple[type, type]
     grad_enabled: Callable[[], bool]
+    usual: Conditions
     new: Callable[[Shape, Any, int], Callable[[], Any]]
     allocator: Allocator | None = None
 
@@ -312,11 +315,12 @@ def _of_torch(dtype: Any) -> dtypes.DType:
 def _torch_view(tensor: Any, name: str) -> CardArray:
     """The gradient is lost, and so are lazy negations: neither is in the memory."""
     torch = sys.modules["torch"]
-    if tensor.requires_grad and torch.is_grad_enabled():
+    dual = has_tangent(torch, tensor)
+    if dual or (tensor.requires_grad and torch.is_grad_enabled()):
         raise PalladioTypeError(
             "the gradient of the tensor would be lost",
             argument=name,
-            got="a tensor with requires_grad=True",
+            got="a tensor with a tangent" if dual else "a tensor with requires_grad=True",
             hint="palladio.interop.torch has the library with gradients; without them, pass tensor.detach()",
         )
     dense = tensor.detach().resolve_neg().contiguous()
@@ -329,7 +333,7 @@ def _torch_view(tensor: Any, name: str) -> CardArray:
 
 def _torch_facts(tensors: Sequence[Any]) -> Facts | None:
     kind, device = type(tensors[0]), tensors[0].get_device()
-    if device < 0:
+    if device < 0 or may_have_tangents(sys.modules["torch"]):
         return None
     kinds, addresses = [device], []
     for tensor in tensors:
@@ -405,7 +409,9 @@ def _torch_exchange() -> Exchange | None:
     if api.major != _EXCHANGE_MAJOR or None in functions:
         return None
     kinds = torch.Tensor, torch.nn.Parameter
-    return Exchange(*functions, _CUDA, kinds, torch.is_grad_enabled, _torch_new, _torch_allocator())
+    levels = vars(torch.autograd.forward_ad).items(), ("_current_level", 0)  # PyTorch has this level alone
+    usual = Conditions(absent=(levels,))
+    return Exchange(*functions, _CUDA, kinds, torch.is_grad_enabled, usual, _torch_new, _torch_allocator())
 
 
 _SHIM = ("empty_strided", "get_data_ptr", "delete_tensor_object")

@@ -54,4 +54,6 @@ def may_have_tangents(torch: Any) -> bool:
 
 def has_tangent(torch: Any, tensor: Any) -> bool:
     """True for a tensor whose tangent an operation of PyTorch would use."""
-    return may_have_tangents(torch) and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+    if not may_have_tangents(torch) or tensor.layout is not torch.strided or tensor.is_nested:
+        return False  # PyTorch makes no views of these, as `unpack_dual` does
+    return torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import row_major
+from palladio.array.foreign import to_numpy
 from palladio.base import knobs
 from palladio.base.errors import Location, PalladioValueError, attach
 from palladio.cpu.engine import GridCall, run
@@ -138,7 +140,10 @@ class Chain:
         self.idle: list[_Workspace] = []
 
     def __reduce__(self) -> Any:
-        return Chain, (self.steps, self.inputs, self.results, self.between)
+        explain = self.explain
+        if explain is not None and not isinstance(explain, _Later):
+            explain = _Later(pickle.dumps(explain, pickle.HIGHEST_PROTOCOL))
+        return Chain, (self.steps, self.inputs, self.results, self.between, explain)
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         if out is not None and not all(array.flags.aligned for array in out):
@@ -268,6 +273,17 @@ class Chain:
             status = work.calls.run(number + 1, last, threads, weight)
 
 
+@dataclass(frozen=True)
+class _Later:
+    """A runner that stays pickled until a call needs it: few calls are left to the evaluator."""
+
+    data: bytes
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        run: Runner = pickle.loads(self.data)
+        return run(values, out)
+
+
 class Prepared:
     """A chain of one result, as a function of arrays in row-major order, without checks."""
 
@@ -280,17 +296,17 @@ class Prepared:
         self.make = _maker(type if rows is None else ArrayType((rows, *type.shape[1:]), type.dtype))
 
     def __call__(self, values: Sequence[Array]) -> Array:
-        try:
-            return self.at(values, values)
-        except LeftToEvaluator:
-            if self.explain is None:
-                raise
-            return self.explain(values)[0]  # type: ignore[no-any-return]
+        return self.at(values, values)
 
     def at(self, given: Sequence[Any], values: Sequence[Any]) -> Array:
         """The result for inputs of any library, given by their addresses, or as NumPy arrays."""
         result = self.make()
-        self.chain.run_at((*given, result), (*values, result), self.weight, self.marked)
+        try:
+            self.chain.run_at((*given, result), (*values, result), self.weight, self.marked)
+        except LeftToEvaluator:
+            if self.explain is None:
+                raise
+            return self.explain([to_numpy(value, "args") for value in values], [result])[0]  # type: ignore[no-any-return]
         return result
 
 

@@ -18,7 +18,7 @@ from palladio.cpu.array_runs import with_runs
 from palladio.cpu.chain import chained
 from palladio.cpu.engine import GridCall
 from palladio.cpu.first_rows import first_rows
-from palladio.cpu.launches.engine import compile_launch
+from palladio.cpu.launches.engine import LaunchCall
 from palladio.cpu.lower import lower_grid
 from palladio.cpu.rule_table import OF_RARE_DTYPES
 from palladio.cpu.runtime.native import SMALL_ARENA
@@ -53,13 +53,22 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
     if chain is not None:
         return chain
 
-    def native(eqn: Eqn) -> Compiled | None:
-        if eqn in natives:
-            return natives[eqn]
-        other = evaluator.overrides.get(eqn.op)
-        return other(eqn) if other is not None else None
+    overrides = dict.fromkeys(KERNEL_CALLS, _CompiledCalls(natives, evaluator))
+    return Evaluator(evaluator.overrides | overrides).runner(program)
 
-    return Evaluator(evaluator.overrides | dict.fromkeys(KERNEL_CALLS, native)).runner(program)
+
+@dataclass(frozen=True)
+class _CompiledCalls:
+    """The kernel calls of a program as machine code; those that are refused are carried out as by an evaluator."""
+
+    natives: dict[Eqn, _Native]
+    evaluator: Evaluator
+
+    def __call__(self, eqn: Eqn) -> Compiled | None:
+        if eqn in self.natives:
+            return self.natives[eqn]
+        other = self.evaluator.overrides.get(eqn.op)
+        return other(eqn) if other is not None else None
 
 
 @dataclass(frozen=True)
@@ -129,7 +138,7 @@ def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Eva
         try:
             _require_compiled_dtypes(eqn)
             if eqn.op is launch:
-                run = compile_launch(eqn.launch, eqn.programs, eqn.input_types)
+                run: Any = LaunchCall(eqn.launch, eqn.programs, eqn.input_types)
             else:
                 run = GridCall(eqn, lower_grid(eqn.grid, eqn.kernel, eqn.input_types))
         except Refused as reason:

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
-
 from palladio.base.holding import HOLDING
 from palladio.ir.core import Eqn, Program, walk
 from palladio.ops.arrays.dot import dot_accumulate, dot_general
@@ -67,6 +65,8 @@ class _OneThread:
 
     @cached_property
     def _libraries(self) -> Any:
+        from threadpoolctl import ThreadpoolController  # imported on first use: compiled kernels need none
+
         return ThreadpoolController()
 
     @contextmanager

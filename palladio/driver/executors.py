@@ -88,12 +88,18 @@ def _evaluated(program: Program, evaluator: Evaluator) -> Runner:
     evaluated = evaluator.runner(program)
     if not multiplies_tiles_only(program):
         return evaluated
+    return _OnOneThread(evaluated)
 
-    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+
+@dataclass(frozen=True)
+class _OnOneThread:
+    """Runs a program with NumPy's products on one thread."""
+
+    run: Runner
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         with one_thread():
-            return evaluated(values, out)
-
-    return run
+            return self.run(values, out)
 
 
 def _evaluator(program: Program, options: SimulatorOptions | None = None) -> Evaluator:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 
 from palladio.driver.simulator_options import SimulatorOptions
 from palladio.ir.evaluate import Evaluator
@@ -65,7 +66,7 @@ def on_machines(options: SimulatorOptions | None) -> Evaluator:
     """
     if options is None:
         return executor.on_machines()
-    return executor.on_machines(lambda: make_machine(options), warn_of, options.cores > 0)
+    return executor.on_machines(partial(make_machine, options), warn_of, options.cores > 0)
 
 
 def make_machine(options: SimulatorOptions) -> Machine:

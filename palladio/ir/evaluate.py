@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType
 from typing import Any, Protocol
@@ -63,12 +64,10 @@ class Evaluator:
 
     def runner(self, program: Program) -> Runner:
         """The program as a function of its values, and of arrays for its results, if the caller has some."""
+        return _Runner(self, program)
 
-        def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
-            with np.errstate(all="ignore"):
-                return written(self.evaluate(program, values), out)
-
-        return run
+    def __getstate__(self) -> dict[str, Any]:
+        return {"overrides": self.overrides, "_kept": {}}  # prepared functions are made again
 
     def prepare(self, program: Program) -> None:
         """Prepare a program and its sub-programs, so that the first run finds everything ready.
@@ -110,6 +109,21 @@ class Evaluator:
         if eqn.op.control:
             return lambda *values: self.drive(function(*values))
         return function
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """A program as a function of values, which is pickled with it, if the overrides of its evaluator can be."""
+
+    evaluator: Evaluator
+    program: Program
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        with np.errstate(all="ignore"):
+            return written(self.evaluator.evaluate(self.program, values), out)
+
+    def __deepcopy__(self, memo: object) -> _Runner:
+        return self  # neither changes
 
 
 DEFINITION = Evaluator()

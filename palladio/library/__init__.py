@@ -1,28 +1,36 @@
 """Floor 11: the library of kernels, written as any user would write them, with the public API only."""
 
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from palladio.library.attention import attention
-from palladio.library.experts import moe_mlp, moe_mlp_vjp
 from palladio.library.grouped_matmul import gmm, gmm_vjp, tgmm
 from palladio.library.kernels.grouped import make_group_metadata
 from palladio.library.matmul import matmul
 from palladio.library.rms_norm import rms_norm
 from palladio.library.softmax import softmax
 from palladio.library.tilings import attention_blocks, gmm_tiling, matmul_tiling, tgmm_tiling
-from palladio.library.tune import Tuned, tune
 
 if TYPE_CHECKING:
     from palladio.library import hopper
+    from palladio.library.experts import moe_mlp, moe_mlp_vjp
+    from palladio.library.tuning import Tuned, tune
 else:  # hidden from type checkers, for which a module with `__getattr__` has every name
+    _LATER = {
+        "hopper": "palladio.library.hopper",  # the kernels for one kind of GPU import the whole GPU dialect
+        "moe_mlp": "palladio.library.experts",
+        "moe_mlp_vjp": "palladio.library.experts",
+        "Tuned": "palladio.library.tuning",
+        "tune": "palladio.library.tuning",
+    }
+    """Names of which most processes use none, and the modules that are imported on first use."""
 
-    def __getattr__(name: str) -> ModuleType:
-        if name != "hopper":
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Imported on first use: kernels for one kind of GPU, which import the whole GPU dialect.
-        return import_module("palladio.library.hopper")
+        module = import_module(_LATER[name])
+        globals()[name] = found = module if name == "hopper" else getattr(module, name)
+        return found
 
 
 __all__ = [

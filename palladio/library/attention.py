@@ -24,6 +24,7 @@ from palladio.library.checks import (
     kept_calls,
     require_array,
     require_count,
+    require_flag,
     require_interpret,
     require_number,
     reshaped,
@@ -288,8 +289,8 @@ def attention(
         PalladioTypeError: dtypes that are not floats, or differ. PalladioValueError: shapes that do not match, no
             keys, or a block below 1.
     """
-    done = kept_call(("attention", causal, scale, None), interpret, (q, k, v), out)
-    if done is not None:
+    causal = causal if type(causal) is bool else require_flag(causal, "causal")
+    if (done := kept_call(("attention", causal, scale, None), interpret, (q, k, v), out)) is not None:
         return done
     hopper = on_hopper(interpret, (q, k, v)) if _within(q, v, MOST_WIDTH) else None
     if hopper is not None:
@@ -319,7 +320,7 @@ def attention(
     q, k, v = (in_shape(x, (-1, *x.shape[-2:])) for x in (q, k, v))
     heads, e = int(q.shape[0]), values[-1]
     flat = None if out is None else reshaped(out, shape, (heads, m, e))
-    scale, causal = d**-0.5 if scale is None else require_number(scale, "scale"), bool(causal)
+    scale = d**-0.5 if scale is None else require_number(scale, "scale")
     several = _KEPT.usable and not pl.is_on_gpu(q) and (block_k is None or block_k <= _fewest_keys(n))
     if several and all(isinstance(x, np.ndarray) or hasattr(x, "new_zeros") for x in (q, k, v)):
         found = _any_sizes(q, k, v, (block_q, block_k), scale, causal, interpret, flat)

@@ -481,6 +481,14 @@ def require_count(value: Any, argument: str, most: int | None = None) -> int:
     return int(value)
 
 
+def require_flag(value: Any, argument: str) -> bool:
+    """Check for True or False, or a number that stands for one."""
+    if not isinstance(value, (bool, int, np.bool_)):
+        got = f"an array of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
+        raise fail(pl.PalladioTypeError, "not a truth value", argument=argument, expected="True or False", got=got)
+    return bool(value)
+
+
 def require_number(value: Any, argument: str) -> float:
     """Check for a real number."""
     try:

@@ -38,6 +38,7 @@ from palladio.library.checks import (
     one_tiling,
     require_array,
     require_existing,
+    require_flag,
     require_interpret,
     result_dtype,
     row_bytes,
@@ -119,6 +120,7 @@ def gmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
             positive integers.
     """
+    transpose_rhs = transpose_rhs if type(transpose_rhs) is bool else require_flag(transpose_rhs, "transpose_rhs")
     plain = group_offset is None and existing_out is None
     usual = plain and preferred_element_type is None and tiling is None and interpret is None and out is None
     done = None
@@ -713,6 +715,8 @@ def gmm_vjp(
         transpose_rhs=transpose_rhs,
         interpret=interpret,
     )
+
+    transpose_rhs = bool(transpose_rhs)
 
     def pullback(grad_out: Array) -> tuple[Array, Array]:
         shape = require_array(grad_out, "grad_out", 2, "[m, n]")

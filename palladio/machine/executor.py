@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from palladio.ir.core import Eqn
@@ -33,24 +35,31 @@ def on_machines(make: MakeMachine = unchecked, after: After | None = None, grids
         after: called with the machine at the end of the call.
         grids: run other grids on machines too.
     """
+    return Evaluator(dict.fromkeys(KERNEL_CALLS, _OnMachines(make, after, grids)))
 
-    def override(eqn: Eqn) -> Callable[..., Sequence[Any]] | None:
-        if not concurrent(eqn) and not (grids and eqn.op is grid_call):
+
+@dataclass(frozen=True)
+class _OnMachines:
+    """Carries out launches on machines; the fields are the arguments of `on_machines`."""
+
+    make: MakeMachine
+    after: After | None
+    grids: bool
+
+    def __call__(self, eqn: Eqn) -> Callable[..., Sequence[Any]] | None:
+        if not concurrent(eqn) and not (self.grids and eqn.op is grid_call):
             return None
+        return partial(self._run, eqn)
 
-        def run(*values: Any) -> Sequence[Any]:
-            machine = make()
-            if eqn.op is launch:
-                results = run_launch(machine, eqn.launch, eqn.programs, values, eqn)
-            else:
-                results = run_grid(machine, eqn, values)
-            if after is not None:
-                after(machine)
-            return results
-
-        return run
-
-    return Evaluator(dict.fromkeys(KERNEL_CALLS, override))
+    def _run(self, eqn: Eqn, *values: Any) -> Sequence[Any]:
+        machine = self.make()
+        if eqn.op is launch:
+            results = run_launch(machine, eqn.launch, eqn.programs, values, eqn)
+        else:
+            results = run_grid(machine, eqn, values)
+        if self.after is not None:
+            self.after(machine)
+        return results
 
 
 __all__ = ["on_machines", "rules", "unchecked"]

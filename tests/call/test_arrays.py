@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import jax.numpy
@@ -309,3 +310,13 @@ def test_a_number_that_overflows_is_infinite_even_where_the_caller_makes_overflo
         result = pl.jit(lambda x, y: x.astype(np.float16) + y)(np.float32(1), 1e300)
         assert jnp.asarray(1e300, np.float32) == np.inf
     assert result == np.inf
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("level", [contextlib.nullcontext, torch.autograd.forward_ad.dual_level])
+def test_nested_tensors_are_refused(layout: torch.layout, level: Any) -> None:
+    nested = torch.nested.as_nested_tensor([torch.ones(3), torch.ones(2)], layout=layout)
+    text = r"the tensor is not dense\n  got:      a nested tensor\n  hint:     tensor.unbind\(\)"
+    with level(), pytest.raises(pl.PalladioTypeError, match=text):
+        copied(nested)

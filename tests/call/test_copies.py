@@ -87,6 +87,31 @@ def test_a_copied_staged_function_does_the_same(way: Callable[[Any], Any]) -> No
     np.testing.assert_array_equal(way(call)(X, factor=2), X * 2)
 
 
+def summed(x: Any) -> Any:
+    return pl.pallas_call(doubled, OUT)(x) + jnp.sum(jnp.sort(x, axis=1))
+
+
+def multiplied(x: Any) -> Any:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] @ x_ref[...].T
+
+    return pl.pallas_call(kernel, pl.ShapeDtypeStruct((2, 2), np.float32))(x)
+
+
+def launched(x: Any) -> Any:
+    return plgpu.kernel(in_shared_memory, OUT, scratch_types=[plgpu.SMEM((2, 3), np.float32)])(x)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"])
+@pytest.mark.parametrize("function", [summed, multiplied, launched])
+def test_a_copied_function_that_was_staged_ahead_does_the_same(
+    function: Callable[..., Any], executor: str, way: Callable[[Any], Any]
+) -> None:
+    staged = pl.jit(function, interpret=executor).ahead(X)
+    np.testing.assert_array_equal(way(staged)(X), staged(X))
+
+
 @pytest.mark.parametrize("way", [copy.deepcopy, pickled])
 def test_a_module_that_holds_a_call_is_copied(way: Callable[[Any], Any]) -> None:
     model = torch.nn.Linear(3, 3)

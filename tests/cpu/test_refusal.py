@@ -67,9 +67,10 @@ def test_an_inner_kernel_call_of_no_steps_is_told_as_the_evaluator_tells_it() ->
     whole = pl.pallas_call(kernel, pl.ShapeDtypeStruct((4,), np.int32), interpret="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("error", NotCompiledWarning)
-        np.testing.assert_array_equal(whole(np.array([2], np.int32)), np.zeros(4))
-        with pytest.raises(ValueError, match="a grid size is at least 1"):
-            whole(np.array([0], np.int32))
+        for _ in range(3):  # later calls take a shorter way
+            np.testing.assert_array_equal(whole(np.array([2], np.int32)), np.zeros(4))
+            with pytest.raises(ValueError, match="a grid size is at least 1"):
+                whole(np.array([0], np.int32))
 
 
 def test_the_warning_is_shown_at_the_line_that_is_not_compiled() -> None:

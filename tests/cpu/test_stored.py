@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
+import palladio.numpy as jnp
 from palladio import tpu as pltpu
 from palladio.base import stored_keys
 from palladio.call import jit
@@ -140,6 +142,36 @@ def test_a_kernel_with_callbacks_is_not_stored(folder: Path, capsys: pytest.Capt
         staged(np.ones(4, np.float32))
     assert capsys.readouterr().out.count("x is 1.0") == 4
     assert not any(b"palladio.cpu.chain" in path.read_bytes() for path in folder.iterdir())
+
+
+def empty_grids(count: Any) -> Any:
+    """Numbers plus 1, by two kernels; the first has an inner grid of `count` steps."""
+
+    def fills(out: Any) -> None:
+        out[...] = jnp.zeros(out.shape, np.int32)
+
+    def kernel(count: Any, out: Any) -> None:
+        out[...] = pl.pallas_call(fills, pl.ShapeDtypeStruct((4,), np.int32), grid=(count[0],))()
+
+    def add(x: Any, out: Any) -> None:
+        out[...] = x[...] + 1
+
+    four = pl.ShapeDtypeStruct((4,), np.int32)
+    return pl.pallas_call(add, four)(pl.pallas_call(kernel, four)(count))
+
+
+def test_a_stored_program_leaves_calls_to_the_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, none = np.array([2], np.int32), np.array([0], np.int32)
+    pl.jit(empty_grids).ahead(known, made_of="empty grids")
+    forget_calls()
+    monkeypatch.setattr(jit, "_stage", fails)
+    found = pl.jit(empty_grids).ahead(known, made_of="empty grids")
+    prepared = found.prepared((known,), None)
+    for staged in (found, pickle.loads(pickle.dumps(found)), lambda count: prepared((count,))):
+        assert staged(known).tolist() == [1] * 4
+        with pytest.raises(pl.PalladioValueError, match="a grid size is at least 1") as raised:
+            staged(none)
+        assert raised.value.location is not None and raised.value.location.file == __file__
 
 
 def test_nothing_is_stored_if_a_source_changes_while_it_is_traced(

@@ -6,9 +6,8 @@ The blocks of a launch are tasks of several workers, unless they may wait for ea
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -104,59 +103,71 @@ def _whole(work: Work, clusters: int) -> Work:
     return lambda first, last: work(0, clusters)
 
 
-def compile_launch(
-    launch: Launch, programs: Sequence[Program], operands: Sequence[Type]
-) -> Callable[..., Sequence[Any]]:
+class LaunchCall:
     """A `launch` as a function of its operands, NumPy arrays, and of arrays for its results.
+
+    A pickled one is lowered again where it is read.
 
     Raises:
         Refused: if something is not compiled.
     """
-    varying = [n for n, axis in enumerate(_dynamic(launch)) if varies(axis)]
 
-    @functools.cache
-    def compiled_for(clusters: tuple[int, ...]) -> CompiledLaunch:
-        return CompiledLaunch(lower_launch(launch, programs, operands, clusters))
+    def __init__(self, launch: Launch, programs: Sequence[Program], operands: Sequence[Type]) -> None:
+        self.launch, self.programs, self.operands = launch, programs, operands
+        self.varying = [n for n, axis in enumerate(_dynamic(launch)) if varies(axis)]
+        self.compiled: dict[tuple[int, ...], CompiledLaunch] = {}
+        if self.varying:  # raises `Refused` now rather than at the first call
+            lower_launch(launch, programs, operands)
+        else:
+            self.compiled_for(())
+        self.aliased = {target: source for source, target in launch.aliases}
+        self.changed = launch.written(programs)
+        self.kept = {n for n, type in enumerate(operands[launch.dynamic :]) if isinstance(type, RefType)}
+        self.initial = [ref.initial for ref in launch.output_refs]
 
-    if varying:  # raises `Refused` now rather than at the first call
-        lower_launch(launch, programs, operands)
-    else:
-        compiled_for(())
-    dynamic, aliased = launch.dynamic, {target: source for source, target in launch.aliases}
-    changed = launch.written(programs)
-    kept = {n for n, type in enumerate(operands[dynamic:]) if isinstance(type, RefType)}
-    initial = [ref.initial for ref in launch.output_refs]
+    def __reduce__(self) -> Any:
+        return LaunchCall, (self.launch, self.programs, self.operands)
 
-    def run(values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+    def __deepcopy__(self, memo: object) -> LaunchCall:
+        return self  # its calls do not depend on each other
+
+    def compiled_for(self, clusters: tuple[int, ...]) -> CompiledLaunch:
+        """The machine code for these sizes of the axes that it depends on."""
+        found = self.compiled.get(clusters)
+        if found is None:
+            lowered = lower_launch(self.launch, self.programs, self.operands, clusters)
+            found = self.compiled[clusters] = CompiledLaunch(lowered)
+        return found
+
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
+        dynamic = self.launch.dynamic
         given = [int(value) for value in values[:dynamic]]
         inputs: list[LaunchArray] = []
         for n, value in enumerate(values[dynamic:]):
             plain = row_major(value).reshape(np.shape(value))
             overlaps = any(np.may_share_memory(plain, each) for each in out or ())
-            copied = overlaps or (n in changed and n not in kept)
+            copied = overlaps or (n in self.changed and n not in self.kept)
             inputs.append(np.array(value, order="C") if copied else plain)
         outputs: list[LaunchArray] = []
-        for n, type in enumerate(launch.output_types):
-            if n in aliased:
-                outputs.append(inputs[aliased[n]])
+        for n, type in enumerate(self.launch.output_types):
+            if n in self.aliased:
+                outputs.append(inputs[self.aliased[n]])
                 continue
             outputs.append(output(type) if out is None else out[n])
-            fill(outputs[-1], initial[n])
-        compiled = compiled_for(tuple(given[n] for n in varying))
+            fill(outputs[-1], self.initial[n])
+        compiled = self.compiled_for(tuple(given[n] for n in self.varying))
         scratch = [_scratch(array.type, array.shape) for array in compiled.lowered.scratch]
-        counts = _clusters(launch, given)
+        counts = _clusters(self.launch, given)
         sizes = (ctypes.c_int64 * (len(given) + len(counts)))(*given, *counts)
         compiled.run((*inputs, *outputs, *scratch), sizes, sum(counts))
-        for n in kept:
+        for n in self.kept:
             if inputs[n] is not values[dynamic + n]:
                 np.copyto(values[dynamic + n], inputs[n])
         if out is not None:
-            for n in aliased:
+            for n in self.aliased:
                 np.copyto(out[n], outputs[n])
             return out
         return outputs
-
-    return run
 
 
 def _dynamic(launch: Launch) -> list[MeshAxis]:

@@ -356,7 +356,7 @@ class ReadyCall:
             found.new(*self._result, self._device),
             kernel.words(self._numbers),
             tuple(self._given),
-            self._conditions + Conditions(absent=(knobs.synchronous.place,)),
+            self._conditions + found.usual + Conditions(absent=(knobs.synchronous.place,)),
             (kernel.driver.recent.append, kernel.lowered.name),
         )
         self._owner = exchanged(kernel.direct, found, made_for)

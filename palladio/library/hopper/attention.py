@@ -17,7 +17,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, require_number, stored, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_flag, require_number, stored, zeros
 from palladio.library.hopper.kept import Divided, RowBucket, called, counting, keeps, kept_call, kernel_rows, staged
 from palladio.library.hopper.limits import (
     CARD,
@@ -286,6 +286,7 @@ def attention(
         PalladioTypeError: dtypes that the tensor cores do not multiply, or that differ; an invalid configuration.
         PalladioValueError: shapes that do not match, no keys, a configuration that does not fit into a block.
     """
+    causal = causal if type(causal) is bool else require_flag(causal, "causal")
     key = "attention", causal, scale, config
     known = None if save_residuals else kept_call(key, interpret, (q, k, v), out)
     if known is not None:

@@ -29,6 +29,7 @@ from palladio.library.checks import (
     offset_on_gpu,
     require_array,
     require_existing,
+    require_flag,
     stored,
     zeros,
 )
@@ -424,12 +425,12 @@ def gmm(
     Raises:
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; an invalid configuration.
     """
+    transpose_rhs = transpose_rhs if type(transpose_rhs) is bool else require_flag(transpose_rhs, "transpose_rhs")
     number, further = _further(group_offset, existing_out)
     factors = [each for each in (lhs_scale, rhs_scale) if each is not None]
     arrays = group_sizes, lhs, rhs, *further, *factors
     key = "gmm", preferred_element_type, config, transpose_rhs, number, existing_out is None, lhs_scale is None
-    kept = kept_call(key, interpret, arrays, out)
-    if kept is not None:
+    if (kept := kept_call(key, interpret, arrays, out)) is not None:
         return kept
     m, k, n, groups = grouped_sizes(lhs, rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)

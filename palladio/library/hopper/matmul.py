@@ -13,7 +13,7 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, require_array, stored, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_flag, stored, zeros
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
 from palladio.library.hopper.kept import Divided, RowBucket, called, counting, kept_call
@@ -169,6 +169,7 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes or dtypes that cannot be multiplied, factors that do not match
             them, a configuration that is invalid or does not fit into a block.
     """
+    transpose_rhs = transpose_rhs if type(transpose_rhs) is bool else require_flag(transpose_rhs, "transpose_rhs")
     arrays = (x, y, *(each for each in (x_scale, y_scale) if each is not None))
     key = "matmul", preferred_element_type, config, transpose_rhs, x_scale is None
     kept = kept_call(key, interpret, arrays, out)

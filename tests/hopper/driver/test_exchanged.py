@@ -147,6 +147,19 @@ def test_a_gradient_that_is_wanted_is_not_lost_in_a_later_call(longer: list[Any]
         hopper.matmul(x, y)
 
 
+@pytest.mark.parametrize("call", [hopper.matmul, matmul])
+def test_a_tangent_is_not_lost_in_a_later_call(call: Callable[..., Any], longer: list[Any]) -> None:
+    x, y = operands()
+    for _ in range(2):
+        call(x, y)
+    with torch.autograd.forward_ad.dual_level():
+        with pytest.raises(PalladioError, match="the gradient of the tensor would be lost"):
+            call(torch.autograd.forward_ad.make_dual(x, x), y)
+        assert right(call(x, y), x, y)
+    longer.clear()
+    assert right(call(x, y), x, y) and not longer
+
+
 def test_one_group_is_not_a_part_of_a_complex_number(longer: list[Any]) -> None:
     x, y = operands()
     sizes = torch.tensor([M], dtype=torch.int32)

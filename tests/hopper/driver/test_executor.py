@@ -334,6 +334,19 @@ def test_a_gradient_would_be_lost(card: FakeDriver, cuda: Torch) -> None:
     assert lines(lambda: doubled()(x))[0] == "args[0] (x): the gradient of the tensor would be lost"
 
 
+def test_a_tangent_would_be_lost(card: FakeDriver, cuda: Torch) -> None:
+    call = doubled()
+    x = cuda.tensor(X)
+    call(x)
+    with torch.autograd.forward_ad.dual_level():
+        call(x)  # without a tangent
+        dual = torch.autograd.forward_ad.make_dual(x, cuda.tensor(X))
+        assert lines(lambda: call(dual))[:2] == [
+            "args[0] (x): the gradient of the tensor would be lost",
+            "got:      a tensor with a tangent",
+        ]
+
+
 def test_arrays_with_gaps_of_another_library(card: FakeDriver, cuda: Torch) -> None:
     gaps = Interfaced(card.on_card(X), strides=(256, 4))
     assert lines(lambda: doubled()(gaps))[:2] == [
