@@ -169,6 +169,6 @@ def test_a_kernel_call_uses_what_is_kept(folder):
     x = np.arange(8, dtype=np.float32)
     call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((8,), np.float32), interpret="cpu")
     native._code()  # the code that runs calls, which a process loads with its first kernel
-    before = len(list(folder.iterdir()))
+    before = len(list(folder.glob("*")))  # in another process it may be the first one
     np.testing.assert_array_equal(call(x), x * 3)
     assert len(list(folder.iterdir())) == before + 1
