@@ -42,9 +42,10 @@ _BETWEEN = ("ipsccp", "dead_arg_elimination", "global_opt", "post_order_function
 as constants, which the passes on each function then use."""
 
 _AROUND = ("sroa", "loop_rotate", "instruction_combine", "new_gvn", "simplify_cfg")
-"""Passes on a function that calls others, which spends its time in them: a product with all cases of its edges, whose
-passes would take most of the time of a first call, and the native code of calls. Micro-kernels have all those of
-`_SHORTER_LEVEL`: with these alone, attention and a convolution took 5 % longer on AVX-512."""
+"""Passes on a function that calls others, which spends its time in them: a long product with all cases of its edges,
+whose passes would take most of the time of a first call, and the native code of calls. Micro-kernels have all those of
+`_SHORTER_LEVEL`: with these alone, attention and a convolution took 5 % longer on AVX-512. So did `tgmm`, whose text is
+shorter and packs more, with these around its micro-kernels."""
 
 _OPTION = "-dag-maps-huge-region=200"
 """Memory accesses in straight-line code beyond which LLVM's schedulers compare each with only a few others, not all:
@@ -165,8 +166,9 @@ def _optimised(text: str, machine: Any) -> Any:
     module = llvm.parse_assembly(text)
     module.verify()
     divided = text.count("\ndefine ") - text.count(") cold ") > 1  # cold: exact values of huge arguments
+    calls_kernels = divided and " noinline " not in text  # the native code of calls
     # A coroutine needs passes that only the whole list has.
-    fewer = (divided or text.count("\n") > _LONG) and "presplitcoroutine" not in text
+    fewer = (calls_kernels or text.count("\n") > _LONG) and "presplitcoroutine" not in text
     options = llvm.create_pipeline_tuning_options(speed_level=_SHORTER_LEVEL if fewer else _LEVEL)
     for name, wanted in _TUNING.items():
         setattr(options, name, wanted)
