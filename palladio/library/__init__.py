@@ -23,7 +23,7 @@ else:  # hidden from type checkers, for which a module with `__getattr__` has ev
         "Tuned": "palladio.library.tuning",
         "tune": "palladio.library.tuning",
     }
-    """Names of which most processes use none, and the modules that are imported on first use."""
+    """Names that few processes use, each with its module, which is imported when the name is first used."""
 
     def __getattr__(name: str) -> Any:
         if name not in _LATER:

@@ -289,7 +289,7 @@ def attention(
         PalladioTypeError: dtypes that are not floats, or differ. PalladioValueError: shapes that do not match, no
             keys, or a block below 1.
     """
-    causal = causal if type(causal) is bool else require_flag(causal, "causal")
+    causal = require_flag(causal, "causal")
     if (done := kept_call(("attention", causal, scale, None), interpret, (q, k, v), out)) is not None:
         return done
     hopper = on_hopper(interpret, (q, k, v)) if _within(q, v, MOST_WIDTH) else None

@@ -483,7 +483,9 @@ def require_count(value: Any, argument: str, most: int | None = None) -> int:
 
 def require_flag(value: Any, argument: str) -> bool:
     """Check for True or False, or a number that stands for one."""
-    if not isinstance(value, (bool, int, np.bool_)):
+    if type(value) is bool:  # at once: later calls of kept kernels check flags too
+        return value
+    if not isinstance(value, (int, np.bool_)):
         got = f"an array of shape {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
         raise fail(pl.PalladioTypeError, "not a truth value", argument=argument, expected="True or False", got=got)
     return bool(value)

@@ -120,7 +120,7 @@ def gmm(
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; a tiling that is not three
             positive integers.
     """
-    transpose_rhs = transpose_rhs if type(transpose_rhs) is bool else require_flag(transpose_rhs, "transpose_rhs")
+    transpose_rhs = require_flag(transpose_rhs, "transpose_rhs")
     plain = group_offset is None and existing_out is None
     usual = plain and preferred_element_type is None and tiling is None and interpret is None and out is None
     done = None
@@ -217,9 +217,10 @@ def _remember(key: Any, lhs: Array, rhs: Array, group_sizes: Array, transpose_rh
         if not fit(counts):
             return None
         of_x, of_y, of_sizes = addresses
-        narrow = np.array(counts, np.int32) if wide else None
-        given = of_sizes if narrow is None else narrow, _ZERO, count, of_x, of_y
-        return run(given, (sizes if narrow is None else narrow, _ZERO, count, x, y))
+        given: Any = of_sizes
+        if wide:
+            given = sizes = np.array(counts, np.int32)
+        return run((given, _ZERO, count, of_x, of_y), (sizes, _ZERO, count, x, y))
 
     if are_arrays:
         _GMM.keep_again((lhs, rhs, group_sizes), transpose_rhs, product)

@@ -286,7 +286,7 @@ def attention(
         PalladioTypeError: dtypes that the tensor cores do not multiply, or that differ; an invalid configuration.
         PalladioValueError: shapes that do not match, no keys, a configuration that does not fit into a block.
     """
-    causal = causal if type(causal) is bool else require_flag(causal, "causal")
+    causal = require_flag(causal, "causal")
     key = "attention", causal, scale, config
     known = None if save_residuals else kept_call(key, interpret, (q, k, v), out)
     if known is not None:

@@ -425,7 +425,7 @@ def gmm(
     Raises:
         PalladioValueError, PalladioTypeError: shapes, dtypes or sizes that do not fit; an invalid configuration.
     """
-    transpose_rhs = transpose_rhs if type(transpose_rhs) is bool else require_flag(transpose_rhs, "transpose_rhs")
+    transpose_rhs = require_flag(transpose_rhs, "transpose_rhs")
     number, further = _further(group_offset, existing_out)
     factors = [each for each in (lhs_scale, rhs_scale) if each is not None]
     arrays = group_sizes, lhs, rhs, *further, *factors

@@ -169,7 +169,7 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes or dtypes that cannot be multiplied, factors that do not match
             them, a configuration that is invalid or does not fit into a block.
     """
-    transpose_rhs = transpose_rhs if type(transpose_rhs) is bool else require_flag(transpose_rhs, "transpose_rhs")
+    transpose_rhs = require_flag(transpose_rhs, "transpose_rhs")
     arrays = (x, y, *(each for each in (x_scale, y_scale) if each is not None))
     key = "matmul", preferred_element_type, config, transpose_rhs, x_scale is None
     kept = kept_call(key, interpret, arrays, out)

@@ -21,7 +21,7 @@ _CUBINS: dict[str, Cubin] = {}
 
 @pytest.fixture(autouse=True, scope="module")
 def texts_compiled_once() -> Iterator[None]:
-    """Share compiled kernels among the tests of the driver, many of which start with an empty cache."""
+    """Compile each text once for all tests of a module; many of them begin with an empty cache."""
     compiled = nvrtc._compiled
 
     def once(lowered: Lowered) -> Cubin:
