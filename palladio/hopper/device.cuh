@@ -103,6 +103,10 @@ PAL_DEVICE void arrive_cluster(u32 barrier, u32 rank) {
       "{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }"
       ::"r"(barrier), "r"(rank) : "memory");
 }
+PAL_DEVICE void arrive_peer(u32 barrier, u32 rank) {
+  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }"
+               ::"r"(barrier), "r"(rank) : "memory");
+}
 PAL_DEVICE bool test(u32 barrier, u32 parity) {
   u32 done;
   asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"

@@ -121,6 +121,12 @@ BARRIERS = (
         "mapa; " + _MBARRIER + ".arrive .shared::cluster",
     ),
     Primitive(
+        "void arrive_peer(u32 barrier, u32 rank)",
+        THREAD,
+        "As arrive_cluster, with release for the thread's own block only.",
+        "mapa; " + _MBARRIER + ".arrive .shared::cluster",
+    ),
+    Primitive(
         "bool test(u32 barrier, u32 parity)",
         THREAD,
         "Whether the phase of this parity has completed.",

@@ -199,3 +199,35 @@ def test_registers_of_a_pipeline_are_those_that_a_block_begins_with() -> None:
 
     found = lowered(kernel(body, (64,), F32, (), num_threads=3, thread_name="group"), X)
     assert sum(each.count * len(each.warpgroups) for each in found.registers) <= 3 * 168
+
+
+SHARED = ["nothing", "global memory", "an operand in the memory of the result", "shared memory", "stores"]
+
+
+@pytest.mark.parametrize("through", SHARED)
+def test_a_barrier_of_a_cluster_orders_memory_only_if_blocks_share_it(through: str) -> None:
+    """The order costs a wait for all accesses to global memory at each arrival."""
+    aliased = through.startswith("an operand")
+
+    def body(x: Any, out: Any, tile: Any, meet: Any, full: Any) -> None:
+        own = pl.axis_index("c")
+        tile[0] = out[own] = 1.0 if aliased else x[own]
+        if through == "stores":
+            plgpu.async_store_smem(x[own], tile.at[0], full, cluster_idx=1 - own, cluster_dim="c")
+            plgpu.barrier_wait(full)
+        plgpu.barrier_arrive(meet)
+        plgpu.barrier_wait(meet)
+        if through == "nothing":
+            out[own + 2] = 2.0
+        elif through in ("shared memory", "stores"):
+            out[own + 2] = (plgpu.cluster_ref(tile, {"c": 1 - own}) if through == "shared memory" else tile)[0]
+        else:
+            out[own + 2] = (x if aliased else out)[1 - own]
+
+    options = {"input_output_aliases": {0: 0}} if aliased else {}
+    scratch = [plgpu.SMEM((1,), F32), plgpu.ClusterBarrier(collective_axes=("c",)), plgpu.Barrier()]
+    call = kernel(body, (4,), F32, scratch, cluster=(2,), cluster_names=("c",), **options)
+    text = lowered(call, X[:4]).text
+    ordered = through != "nothing"
+    assert ("arrive_cluster(" in text and "wait_cluster(" in text) is ordered
+    assert ("arrive_peer(" in text) is not ordered

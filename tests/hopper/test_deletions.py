@@ -20,12 +20,11 @@ STATEMENT = re.compile(r"(?:^ *|\) )(pal::(\w+?)(?:_m64\w+)?(?:<[^>]*>)?\(.*?\);
 ALONE = ["barrier_init", "fence_barrier_init", "sync_block", "registers_decrease", "wait", "arrive_expect", "tma_load"]
 ALONE += ["wgmma_fence", "wgmma", "wgmma_commit", "wgmma_wait", "arrive", "bulk_wait_read", "sync_named", "stmatrix4"]
 ALONE += ["fence_async", "tma_store", "bulk_commit", "bulk_wait"]
-CLUSTERED = ["arrive_cluster", "tma_load_multicast", "sync_cluster"]
+CLUSTERED = ["arrive_peer", "tma_load_multicast", "sync_cluster"]
 UNNOTICED = {
     "keep": "only the compiler for the device could move accesses to registers",
     "registers_increase": "registers change speed, not results",
     "sync_warp": "lanes that arrive for their warp follow a wait that all its lanes have met",
-    "wait_cluster": "the blocks of a cluster wait for each other's buffers at the end of a tile, too",
 }
 
 

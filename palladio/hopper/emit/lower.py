@@ -18,7 +18,7 @@ from palladio.hopper.emit.plan import WARPGROUP_THREADS, Plan, registers_fit
 from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.emit.scope import Kernel, Scope
 from palladio.hopper.emit.text import MeshCode, kernel_text
-from palladio.hopper.emit.uses import uses
+from palladio.hopper.emit.uses import publishes, uses
 from palladio.hopper.emit.values import Global
 from palladio.hopper.layouts.infer import Layouts
 from palladio.hopper.layouts.integers import Index
@@ -66,6 +66,8 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     shared.arrays = [*arrays_of("operand", given, launch.dynamic), *arrays_of("output", launch.output_types)]
     arguments = launch.split(0, programs[0].inputs).arrays
     shared.name_arrays(arguments)
+    count = len(given)
+    shared.publishes = publishes(used, ((arguments[n], arguments[count + out]) for n, out in launch.aliases))
     meshes: list[MeshCode] = []
     for number, roles in enumerate(found):
         first = meshes[-1].first + meshes[-1].blocks if meshes else 0

@@ -73,6 +73,7 @@ class Kernel:
         numbers: its scalar parameters, by name.
         workspaces: the launch's private memory: the number among the arrays of each allocation, and its name.
         met: the barriers of a cluster at the entries of whose scopes its blocks meet.
+        publishes: True if barriers of a cluster order accesses to memory that its blocks share.
     """
 
     mesh: MeshShape
@@ -89,6 +90,7 @@ class Kernel:
     numbers: dict[str, ScalarParameter] = field(default_factory=dict)
     workspaces: dict[Var, tuple[int, str]] = field(default_factory=dict)
     met: frozenset[Var] = frozenset()
+    publishes: bool = False
 
     def use(self, var: Var) -> Use:
         """The uses of a reference, by its allocation."""

@@ -13,7 +13,7 @@ from palladio.ops.threads.launch import launch
 from palladio.types.attributes import Arrivals
 from palladio.types.effects import EffectKind
 from palladio.types.transforms import Peer
-from palladio.types.types import ArrayType, RefType
+from palladio.types.types import ANY, GMEM, ArrayType, RefType
 
 COPY = "copy"
 ROWS = "rows"
@@ -33,7 +33,8 @@ class Use:
         products: the locations of products that read it.
         copies: the locations of TMA copies into it or out of it.
         accesses: the locations of loads and stores by threads.
-        written: True if anything writes to it.
+        read, written: True if anything reads it, or writes to it.
+        shared: True if threads of other blocks of the cluster access it.
         remote: of a barrier: True if threads of other blocks arrive.
         waits: of a barrier: False if whole threads wait, True if single warps of them do; both if both do.
     """
@@ -42,7 +43,9 @@ class Use:
     products: list[Location | None] = field(default_factory=list)
     copies: list[Location | None] = field(default_factory=list)
     accesses: list[Location | None] = field(default_factory=list)
+    read: bool = False
     written: bool = False
+    shared: bool = False
     remote: bool = False
     waits: set[bool] = field(default_factory=set)
 
@@ -59,6 +62,23 @@ def is_clustered(type: RefType, use: Use) -> bool:
     """True if threads of other blocks arrive at a barrier."""
     arrivals = type.attribute(Arrivals)
     return use.remote or (arrivals is not None and bool(arrivals.cluster_axes))
+
+
+def publishes(used: Mapping[Var, Use], aliases: Iterable[tuple[Var, Var]]) -> bool:
+    """True if blocks of a cluster may read what others of them have written, so that barriers have to order that.
+
+    They read it in global memory or in each other's shared memory. Products and copies of buffers of a block's own are
+    ordered without that: they are complete before the block arrives.
+
+    Args:
+        used: the uses of each allocation.
+        aliases: operands and outputs in one memory.
+    """
+    pairs = [(var, var) for var in used if var.type.space in (GMEM, ANY)]
+    return any(use.shared for use in used.values()) or any(
+        source in used and target in used and used[source].read and used[target].written
+        for source, target in (*pairs, *aliases)
+    )
 
 
 Roots = Mapping[Var, Var]
@@ -83,12 +103,16 @@ def _visit(program: Program, roots: Roots, found: dict[Var, Use], warps: bool = 
             if isinstance(atom, Var) and isinstance(atom.type, RefType):
                 use = found.setdefault(roots.get(atom, atom), Use())
                 record(use, eqn.location)
-                use.remote |= record is _THREAD and _is_of_a_peer(eqn, position)
+                of_a_peer = _is_of_a_peer(eqn, position)
+                use.remote |= record is _THREAD and of_a_peer
+                use.shared |= record is _ACCESS and of_a_peer
                 if record is _ARRIVING_COPY and is_of_rows(eqn):
                     use.arrivals.add(ROWS)
         for kind, var in eqn.effects:
-            if var is not None and kind is not EffectKind.READ:
-                found.setdefault(roots.get(var, var), Use()).written = True
+            if var is not None:
+                use = found.setdefault(roots.get(var, var), Use())
+                use.read |= kind is EffectKind.READ
+                use.written |= kind is not EffectKind.READ
         for inner in subprograms(eqn):
             inside = {own: roots.get(atom, atom) for own, atom in passed(eqn, inner) if isinstance(atom, Var)}
             _visit(inner, inside, found, warps or eqn.op is launch)

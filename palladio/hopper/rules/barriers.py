@@ -55,7 +55,7 @@ def _next_phase(scope: Scope, barriers: Barriers, number: Index) -> str:
 def _wait(scope: Scope, eqn: Eqn) -> None:
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
-    wait = "wait_cluster" if barriers.clustered else "wait"
+    wait = "wait_cluster" if barriers.clustered and scope.kernel.publishes else "wait"
     scope.w.line(f"pal::{wait}({address(barriers, number)}, {_phase(scope, barriers, number)});")
     scope.w.line(_next_phase(scope, barriers, number))
     if barriers.of_rows:
@@ -67,7 +67,7 @@ def _test(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     """Test a barrier with one answer for all warps of a thread: True when every warp observes the completion."""
     root, *indices = eqn.inputs
     barriers, number = slot(scope, root, eqn.transforms, indices)
-    test = "try_wait_cluster" if barriers.clustered else "test"
+    test = "try_wait_cluster" if barriers.clustered and scope.kernel.publishes else "test"
     seen = f"pal::{test}({address(barriers, number)}, {_phase(scope, barriers, number)})"
     come = scope.w.fresh("come")
     scope.w.line(f"const bool {come} = {scope.agreed(seen)};")
@@ -92,7 +92,7 @@ def _arrive(scope: Scope, eqn: Eqn) -> None:
         count, rank = reached(scope, barriers.cluster_axes)
         lanes = count * (WARPS if scope.one_warp else 1)  # a single warp arrives in place of all four
         test = " && ".join([f"lane < {lanes}", *tests])
-        w.line(f"if ({test}) pal::arrive_cluster({where}, {rank});")
+        w.line(f"if ({test}) {_arrival_of_peer(scope, where, rank)}")
         return
     peer = scope.view(barriers.type, eqn.transforms, indices).peer
     if peer:
@@ -107,7 +107,15 @@ def arrive_at(scope: Scope, barriers: Barriers, where: Index, rank: Index, tests
     """Each warp arrives at the barrier of another block of the cluster; a single warp, in place of all four."""
     lanes = WARPS if scope.one_warp else 1
     test = " && ".join([f"lane < {lanes}", *tests])
-    scope.w.line(f"if ({test}) pal::arrive_cluster({where}, {rank});")
+    scope.w.line(f"if ({test}) {_arrival_of_peer(scope, where, rank)}")
+
+
+def _arrival_of_peer(scope: Scope, where: Index, rank: Index) -> str:
+    """An arrival at a barrier of another block.
+
+    One with release for the cluster waits for all earlier accesses of the thread to global memory.
+    """
+    return f"pal::arrive_{'cluster' if scope.kernel.publishes else 'peer'}({where}, {rank});"
 
 
 def reached(scope: Scope, groups: Sequence[Sequence[str]]) -> tuple[int, str]:

@@ -287,14 +287,23 @@ void expect(u32 address, u32 bytes, Site site) {
   expect_bytes(mbarrier(block, address), address, bytes);
 }
 
-void arrive_cluster(u32 address, u32 rank, Site site) {
-  PRIMITIVE("mbarrier.arrive.shared::cluster");
+static void arrive_remotely(u32 address, u32 rank) {
   Block& own = resolve(address, false);
   if (rank >= own.cluster->blocks.size())
     fail("block %u of a cluster of %zu blocks", rank, own.cluster->blocks.size());
   Block& block = *own.cluster->blocks[rank];
   check_alive(block);
   take_arrivals(published_mbarrier(block, address), address, 1);
+}
+
+void arrive_cluster(u32 address, u32 rank, Site site) {
+  PRIMITIVE("mbarrier.arrive.shared::cluster");
+  arrive_remotely(address, rank);
+}
+
+void arrive_peer(u32 address, u32 rank, Site site) {
+  PRIMITIVE("mbarrier.arrive.shared::cluster");
+  arrive_remotely(address, rank);
 }
 
 bool test(u32 address, u32 parity, Site site) {

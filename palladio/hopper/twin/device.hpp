@@ -98,6 +98,7 @@ void arrive_many(u32 barrier, u32 count, TWIN_SITE);
 void arrive_expect(u32 barrier, u32 bytes, TWIN_SITE);
 void expect(u32 barrier, u32 bytes, TWIN_SITE);
 void arrive_cluster(u32 barrier, u32 rank, TWIN_SITE);
+void arrive_peer(u32 barrier, u32 rank, TWIN_SITE);
 bool test(u32 barrier, u32 parity, TWIN_SITE);
 bool try_wait(u32 barrier, u32 parity, TWIN_SITE);
 bool try_wait_cluster(u32 barrier, u32 parity, TWIN_SITE);

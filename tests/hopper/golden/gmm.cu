@@ -153,7 +153,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
               const u32 i_37 = i_36 % 4u;
               const int i_38 = (int)i_37;
               pal::sync_warp();
-              if (lane < 2) pal::arrive_cluster(smem + 197632 + i_38 * 8, lane % 2);
+              if (lane < 2) pal::arrive_peer(smem + 197632 + i_38 * 8, lane % 2);
             }
           }
           pal::wgmma_wait<0>();
@@ -166,7 +166,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             const u32 i_42 = i_41 % 4u;
             const int i_43 = (int)i_42;
             pal::sync_warp();
-            if (lane < 2) pal::arrive_cluster(smem + 197632 + i_43 * 8, lane % 2);
+            if (lane < 2) pal::arrive_peer(smem + 197632 + i_43 * 8, lane % 2);
           }
           const int i_44 = i_26 - i;
           const int i_45 = (i_44 > 0 ? i_44 : 0);
@@ -472,7 +472,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
         const int i_30 = (int)i_29;
         const bool is_4 = i_24 >= 4;
         if (is_4) {
-          pal::wait_cluster(smem + 197632 + i_30 * 8, operands_drained_phases >> i_30 & 1);
+          pal::wait(smem + 197632 + i_30 * 8, operands_drained_phases >> i_30 & 1);
           operands_drained_phases ^= 1u << i_30;
         }
         pal::sync_named(3, 128);
@@ -496,7 +496,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       const u32 i_34 = (u32)step_3;
       const u32 i_35 = i_34 % 4u;
       const int i_36 = (int)i_35;
-      pal::wait_cluster(smem + 197632 + i_36 * 8, operands_drained_phases >> i_36 & 1);
+      pal::wait(smem + 197632 + i_36 * 8, operands_drained_phases >> i_36 & 1);
       operands_drained_phases ^= 1u << i_36;
     }
   }

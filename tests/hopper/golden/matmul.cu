@@ -84,7 +84,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
             const u32 i_30 = i_29 % 4u;
             const int i_31 = (int)i_30;
             pal::sync_warp();
-            if (lane < 2) pal::arrive_cluster(smem + 196608 + i_31 * 8, lane % 2);
+            if (lane < 2) pal::arrive_peer(smem + 196608 + i_31 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
@@ -95,7 +95,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         const u32 i_35 = i_34 % 4u;
         const int i_36 = (int)i_35;
         pal::sync_warp();
-        if (lane < 2) pal::arrive_cluster(smem + 196608 + i_36 * 8, lane % 2);
+        if (lane < 2) pal::arrive_peer(smem + 196608 + i_36 * 8, lane % 2);
         const int i_37 = i_19 + i;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
@@ -209,7 +209,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
           const int i_25 = (int)i_24;
           const bool is_2 = i_21 >= 4;
           if (is_2) {
-            pal::wait_cluster(smem + 196608 + i_25 * 8, operands_drained_phases >> i_25 & 1);
+            pal::wait(smem + 196608 + i_25 * 8, operands_drained_phases >> i_25 & 1);
             operands_drained_phases ^= 1u << i_25;
           }
           if (pal::elect()) {
@@ -232,7 +232,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) matmul_kernel(
         const u32 i_29 = (u32)step_3;
         const u32 i_30 = i_29 % 4u;
         const int i_31 = (int)i_30;
-        pal::wait_cluster(smem + 196608 + i_31 * 8, operands_drained_phases >> i_31 & 1);
+        pal::wait(smem + 196608 + i_31 * 8, operands_drained_phases >> i_31 & 1);
         operands_drained_phases ^= 1u << i_31;
       }
     }

@@ -114,7 +114,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             const u32 i_25 = i_24 % 4u;
             const int i_26 = (int)i_25;
             pal::sync_warp();
-            if (lane < 2) pal::arrive_cluster(smem + 197632 + i_26 * 8, lane % 2);
+            if (lane < 2) pal::arrive_peer(smem + 197632 + i_26 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
@@ -127,7 +127,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           const u32 i_30 = i_29 % 4u;
           const int i_31 = (int)i_30;
           pal::sync_warp();
-          if (lane < 2) pal::arrive_cluster(smem + 197632 + i_31 * 8, lane % 2);
+          if (lane < 2) pal::arrive_peer(smem + 197632 + i_31 * 8, lane % 2);
         }
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
@@ -290,7 +290,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             const u32 i_25 = i_24 % 4u;
             const int i_26 = (int)i_25;
             pal::sync_warp();
-            if (lane < 2) pal::arrive_cluster(smem + 197632 + i_26 * 8, lane % 2);
+            if (lane < 2) pal::arrive_peer(smem + 197632 + i_26 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
@@ -303,7 +303,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           const u32 i_30 = i_29 % 4u;
           const int i_31 = (int)i_30;
           pal::sync_warp();
-          if (lane < 2) pal::arrive_cluster(smem + 197632 + i_31 * 8, lane % 2);
+          if (lane < 2) pal::arrive_peer(smem + 197632 + i_31 * 8, lane % 2);
         }
         const int i_32 = i_12 + 64;
         if (warp == 0 && pal::elect()) {
@@ -429,7 +429,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         const int i_21 = (int)i_20;
         const bool is_2 = i_16 >= 4;
         if (is_2) {
-          pal::wait_cluster(smem + 197632 + i_21 * 8, operands_drained_phases >> i_21 & 1);
+          pal::wait(smem + 197632 + i_21 * 8, operands_drained_phases >> i_21 & 1);
           operands_drained_phases ^= 1u << i_21;
         }
         pal::sync_named(3, 128);
@@ -453,7 +453,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       const u32 i_25 = (u32)step_3;
       const u32 i_26 = i_25 % 4u;
       const int i_27 = (int)i_26;
-      pal::wait_cluster(smem + 197632 + i_27 * 8, operands_drained_phases >> i_27 & 1);
+      pal::wait(smem + 197632 + i_27 * 8, operands_drained_phases >> i_27 & 1);
       operands_drained_phases ^= 1u << i_27;
     }
   }

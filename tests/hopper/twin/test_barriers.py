@@ -221,7 +221,7 @@ RING = kernel(
     for (int phase = 0; phase < 3; ++phase) {
       if (pal::cluster_rank() == 0 || phase < 0) pal::arrive_cluster(barrier, 1);
       pal::wait_cluster(barrier, phase % 2);
-      if (pal::cluster_rank() != 0) pal::arrive_cluster(barrier, (pal::cluster_rank() + 1) % 4);
+      if (pal::cluster_rank() != 0) pal::arrive_peer(barrier, (pal::cluster_rank() + 1) % 4);
     }
     y[pal::block_index()] = 10 * pal::cluster_index() + pal::cluster_rank();
   }
