@@ -23,6 +23,21 @@ entry:
 }
 """
 
+CALLS = """
+define internal i64 @total(i64 %first, i64 %last) {
+entry:
+  %sum = add i64 %first, %last
+  ret i64 %sum
+}
+
+define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last) {
+entry:
+  %sum = call i64 @total(i64 %first, i64 %last)
+  %result = trunc i64 %sum to i32
+  ret i32 %result
+}
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -59,17 +74,46 @@ def test_another_text_is_another_entry(folder):
     [
         (machine_code.llvmlite, "__version__", "0.0.0"),
         (machine_code, "detected", lambda: replace(detected(), version="1.0.0")),
-        (machine_code, "_LEVEL", 1),
         (machine_code, "_TUNING", {"loop_unrolling": True}),
-        (machine_code, "_LONG", 3),
-        (machine_code, "_AROUND", ("sroa",)),
+        (machine_code, "_passes", lambda text: machine_code._Passes(1)),  # another rule
     ],
-    ids=["llvmlite", "LLVM", "level", "passes", "length", "fewer passes"],
+    ids=["llvmlite", "LLVM", "passes", "rule"],
 )
 def test_code_made_in_another_way_is_another_entry(folder, monkeypatch, where, name, value):
     MachineCode(TEXT)
     monkeypatch.setattr(where, name, value)
     assert MachineCode(TEXT).compiled_here
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "which"),
+    [
+        ("_LEVEL", 1, {"one function"}),
+        ("_LONG", 3, {"one function"}),
+        ("_SHORTER_LEVEL", 0, {"calls"}),
+        ("_BETWEEN", ("ipsccp",), {"calls"}),
+        ("_AROUND", ("sroa",), {"calls"}),
+    ],
+)
+def test_code_is_found_unless_other_passes_made_it(folder, monkeypatch, name, value, which):
+    texts = {"one function": TEXT, "calls": CALLS}
+    made = {key: MachineCode(text) for key, text in texts.items()}
+    monkeypatch.setattr(machine_code, name, value)
+    again = {key: MachineCode(text) for key, text in texts.items()}
+    assert {key for key, code in again.items() if code.compiled_here} == which
+    assert [result(code) for code in (*made.values(), *again.values())] == [42] * 4
+
+
+@pytest.mark.parametrize("lines", [0, machine_code._LONG])
+@pytest.mark.parametrize("attribute", ["", " noinline"])
+def test_the_passes_on_a_text(lines, attribute):
+    text = CALLS.replace(") {", f"){attribute} {{", 1) + "; a line\n" * lines
+    found = machine_code._passes(text)
+    if attribute and not lines:
+        assert found == (machine_code._LEVEL, (), (), ())  # a short product, whose loops also pack
+    else:
+        names = ("kernel",) if attribute else ("total", "kernel")
+        assert found == (machine_code._SHORTER_LEVEL, machine_code._BETWEEN, machine_code._AROUND, names)
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 4000], ids=["empty", "cut", "overwritten"])

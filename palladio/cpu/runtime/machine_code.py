@@ -1,8 +1,8 @@
 """From LLVM text to machine code, kept on disk so that processes share it.
 
 Code is keyed by everything that determines it: the text, the target processor, and the version and options of LLVM.
-Palladio's version is not in the key: a version that writes another text finds no entry, and one that writes the same
-text can use the same code. LLVM is imported where code is compiled, not where it is found.
+Palladio's version is not in the key: a version that writes another text, or runs other passes on it, finds no entry,
+and one that makes the same code can use it. LLVM is imported where code is compiled, not where it is found.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite
 
@@ -47,6 +48,9 @@ whose passes would take most of the time of a first call, and the native code of
 `_SHORTER_LEVEL`: with these alone, attention and a convolution took 5 % longer on AVX-512. So did `tgmm`, whose text is
 shorter and packs more, with these around its micro-kernels."""
 
+_DEFINED = re.compile(r"\ndefine [^@\n]*@([\w.]+).*")
+"""The first line of each function after another line, and its name."""
+
 _OPTION = "-dag-maps-huge-region=200"
 """Memory accesses in straight-line code beyond which LLVM's schedulers compare each with only a few others, not all:
 kernels with hundreds of unrolled accesses took quadratic time. LLVM's default is 1000."""
@@ -69,10 +73,38 @@ def _target_machine(processor: Processor) -> Any:
     return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=_LEVEL, jit=True)
 
 
+class _Passes(NamedTuple):
+    """The passes on a module. They are a part of its key: code made by another rule for the same text is not used.
+
+    Fields:
+        level: LLVM's level.
+        between: passes on the whole module, after which those of the level run on each function alone; without any,
+            those of the level run on the whole module.
+        around: passes in place of those of the level on some functions.
+        functions: their names.
+    """
+
+    level: int
+    between: tuple[str, ...] = ()
+    around: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+
+
+def _passes(text: str) -> _Passes:
+    # Cold ones compute exact values of huge arguments.
+    heads = [head for head in _DEFINED.finditer("\n" + text) if ") cold " not in head[0]]
+    divided = len(heads) > 1
+    calls_kernels = divided and " noinline " not in text  # the native code of calls
+    # A coroutine needs passes that only the whole list has.
+    if not (calls_kernels or text.count("\n") > _LONG) or "presplitcoroutine" in text:
+        return _Passes(_LEVEL)
+    around = [head[1] for head in heads if " noinline" not in head[0]] if divided else []
+    return _Passes(_SHORTER_LEVEL, _BETWEEN, _AROUND if around else (), tuple(around))
+
+
 def _key(text: str, processor: Processor) -> str:
     target = processor.triple, processor.cpu, processor.features
-    passes = _LEVEL, _TUNING, _LONG, _SHORTER_LEVEL, _BETWEEN, _AROUND
-    maker = llvmlite.__version__, detected().version, _OPTION, passes
+    maker = llvmlite.__version__, detected().version, _OPTION, _TUNING, tuple(_passes(text))
     return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
 
 
@@ -165,30 +197,23 @@ def _optimised(text: str, machine: Any) -> Any:
 
     module = llvm.parse_assembly(text)
     module.verify()
-    divided = text.count("\ndefine ") - text.count(") cold ") > 1  # cold: exact values of huge arguments
-    calls_kernels = divided and " noinline " not in text  # the native code of calls
-    # A coroutine needs passes that only the whole list has.
-    fewer = (calls_kernels or text.count("\n") > _LONG) and "presplitcoroutine" not in text
-    options = llvm.create_pipeline_tuning_options(speed_level=_SHORTER_LEVEL if fewer else _LEVEL)
+    passes = _passes(text)
+    options = llvm.create_pipeline_tuning_options(speed_level=passes.level)
     for name, wanted in _TUNING.items():
         setattr(options, name, wanted)
     builder = llvm.create_pass_builder(machine, options)
-    if not fewer:
+    if not passes.between:
         _run(builder.getModulePassManager(), [module], builder)
         return module
-    _run(_passes(llvm.create_new_module_pass_manager(), _BETWEEN), [module], builder)
+    _run(_manager(llvm.create_new_module_pass_manager(), passes.between), [module], builder)
     functions = [each for each in module.functions if not each.is_declaration]
-    around = [each for each in functions if divided and not _is_micro_kernel(each)]
-    _run(_passes(llvm.create_new_function_pass_manager(), _AROUND), around, builder)
+    around = [each for each in functions if each.name in passes.functions]
+    _run(_manager(llvm.create_new_function_pass_manager(), passes.around), around, builder)
     _run(builder.getFunctionPassManager(), [each for each in functions if each not in around], builder)
     return module
 
 
-def _is_micro_kernel(function: Any) -> bool:
-    return any(b"noinline" in attributes for attributes in function.attributes)
-
-
-def _passes(manager: Any, names: Iterable[str]) -> Any:
+def _manager(manager: Any, names: Iterable[str]) -> Any:
     """A manager with some passes."""
     for name in names:
         getattr(manager, f"add_{name}_pass")()
