@@ -60,6 +60,7 @@ class PersistentProduct:
             broadcasts to the accumulator. With it, or with `promote` in the configuration, the sum over the steps is
             in float32 registers, outside the tensor cores.
         known: (tile) -> data of a tile for `sources` that is loaded once.
+        occupied: (tile) -> True if there are rows in this warpgroup's part of an active tile; None if there always are.
     """
 
     config: MatmulConfig
@@ -73,6 +74,7 @@ class PersistentProduct:
     sums: Any = jnp.float32
     factor: Callable[..., Value] | None = None
     known: Callable[[OutputTile], Value] | None = None
+    occupied: Callable[[OutputTile], Value] | None = None
 
     def run(self, group: Value) -> None:
         """The program of each of the block's warpgroups."""
@@ -113,11 +115,24 @@ class PersistentProduct:
     def compute(self, tile: OutputTile, before: Value) -> None:
         """Compute a warpgroup's part of a tile."""
 
-        @pl.when(tile.active)
+        promoted = self.factor is not None or self.config.promote
+        add = self.promoted if promoted else self.sum
+        some = tile.active if self.occupied is None else tile.active & self.occupied(tile)
+
+        @pl.when(some)
         def _() -> None:
-            promoted = self.factor is not None or self.config.promote
-            add = self.promoted if promoted else self.sum
             pl.run_scoped(lambda acc: add(acc, tile, before), plgpu.ACC(self.config.own_shape, self.sums))
+
+        if self.occupied is not None:
+            pl.when(tile.active & jnp.logical_not(some))(lambda: self.skip(tile, before))
+
+    def skip(self, tile: OutputTile, before: Value) -> None:
+        """Give back the operands of a tile. The tensor cores belong to the other warpgroup meanwhile."""
+
+        @pl.loop(0, tile.steps)
+        def _(step: Value) -> None:
+            self.ring.take(before + step)
+            self.ring.give_back(before + step)
 
     def promoted(self, total: Ref, tile: OutputTile, before: Value) -> None:
         """Sum the products of all steps outside the tensor cores and store the result.

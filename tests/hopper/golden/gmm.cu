@@ -122,7 +122,9 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       const int i_27 = i_18 * 256;
       const int i_28 = (is_2 ? 32 : 0);
       const bool is_3 = i_26 > 0;
-      if (is_3) {
+      const bool is_4 = i_26 > i;
+      const bool is_5 = is_3 & is_4;
+      if (is_5) {
         {
           float acc[1][128];
           PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
@@ -145,8 +147,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
             pal::wgmma_commit();
             pal::wgmma_wait<1>();
-            const bool is_4 = step_2 > 0;
-            if (is_4) {
+            const bool is_6 = step_2 > 0;
+            if (is_6) {
               const int i_34 = (int)((u32)carry + (u32)step_2);
               const int i_35 = (int)((u32)i_34 - (u32)1);
               const u32 i_36 = (u32)i_35;
@@ -158,8 +160,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::wgmma_wait<0>();
           pal::keep(acc[0]);
-          const bool is_5 = i_28 > 0;
-          if (is_5) {
+          const bool is_7 = i_28 > 0;
+          if (is_7) {
             const int i_39 = (int)((u32)carry + (u32)i_28);
             const int i_40 = (int)((u32)i_39 - (u32)1);
             const u32 i_41 = (u32)i_40;
@@ -173,21 +175,21 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           const int i_46 = (i_45 < 64 ? i_45 : 64);
           const int i_47 = (int)((u32)i_23 + (u32)i);
           const int i_48 = i_46 & 32;
-          const bool is_6 = i_48 != 0;
+          const bool is_8 = i_48 != 0;
           const int i_49 = i_46 & 16;
-          const bool is_7 = i_49 != 0;
+          const bool is_9 = i_49 != 0;
           const int i_50 = i_46 & 48;
           const int i_51 = i_46 & 8;
-          const bool is_8 = i_51 != 0;
+          const bool is_10 = i_51 != 0;
           const int i_52 = i_46 & 56;
           const int i_53 = i_46 & 4;
-          const bool is_9 = i_53 != 0;
+          const bool is_11 = i_53 != 0;
           const int i_54 = i_46 & 60;
           const int i_55 = i_46 & 2;
-          const bool is_10 = i_55 != 0;
+          const bool is_12 = i_55 != 0;
           const int i_56 = i_46 & 62;
           const int i_57 = i_46 & 1;
-          const bool is_11 = i_57 != 0;
+          const bool is_13 = i_57 != 0;
           if (warp == 0 && pal::elect()) {
             pal::bulk_wait_read<0>();
           }
@@ -202,36 +204,36 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const bool is_12 = i_46 == 64;
-          if (is_12) {
+          const bool is_14 = i_46 == 64;
+          if (is_14) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_27, i_47);
             }
           }
-          const bool is_13 = i_46 < 64;
-          if (is_13) {
+          const bool is_15 = i_46 < 64;
+          if (is_15) {
             const int i_58 = (int)((u32)i_47 + (u32)i_48);
             const int i_59 = (int)((u32)i_47 + (u32)i_50);
             const int i_60 = (int)((u32)i_47 + (u32)i_52);
             const int i_61 = (int)((u32)i_47 + (u32)i_54);
             const int i_62 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_6) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_27, i_47);
               }
-              if (is_7) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128, i_27, i_58);
               }
-              if (is_8) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128, i_27, i_59);
               }
-              if (is_9) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128, i_27, i_60);
               }
-              if (is_10) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128, i_27, i_61);
               }
-              if (is_11) {
+              if (is_13) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128, i_27, i_62);
               }
             }
@@ -250,34 +252,34 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
           const int i_63 = i_27 + 64;
-          if (is_12) {
+          if (is_14) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_63, i_47);
             }
           }
-          if (is_13) {
+          if (is_15) {
             const int i_64 = (int)((u32)i_47 + (u32)i_48);
             const int i_65 = (int)((u32)i_47 + (u32)i_50);
             const int i_66 = (int)((u32)i_47 + (u32)i_52);
             const int i_67 = (int)((u32)i_47 + (u32)i_54);
             const int i_68 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_6) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_63, i_47);
               }
-              if (is_7) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128 + 8192, i_63, i_64);
               }
-              if (is_8) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128 + 8192, i_63, i_65);
               }
-              if (is_9) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128 + 8192, i_63, i_66);
               }
-              if (is_10) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128 + 8192, i_63, i_67);
               }
-              if (is_11) {
+              if (is_13) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128 + 8192, i_63, i_68);
               }
             }
@@ -298,34 +300,34 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
           const int i_69 = i_27 + 128;
-          if (is_12) {
+          if (is_14) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_69, i_47);
             }
           }
-          if (is_13) {
+          if (is_15) {
             const int i_70 = (int)((u32)i_47 + (u32)i_48);
             const int i_71 = (int)((u32)i_47 + (u32)i_50);
             const int i_72 = (int)((u32)i_47 + (u32)i_52);
             const int i_73 = (int)((u32)i_47 + (u32)i_54);
             const int i_74 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_6) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_69, i_47);
               }
-              if (is_7) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128, i_69, i_70);
               }
-              if (is_8) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128, i_69, i_71);
               }
-              if (is_9) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128, i_69, i_72);
               }
-              if (is_10) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128, i_69, i_73);
               }
-              if (is_11) {
+              if (is_13) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128, i_69, i_74);
               }
             }
@@ -346,34 +348,34 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
           const int i_75 = i_27 + 192;
-          if (is_12) {
+          if (is_14) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_75, i_47);
             }
           }
-          if (is_13) {
+          if (is_15) {
             const int i_76 = (int)((u32)i_47 + (u32)i_48);
             const int i_77 = (int)((u32)i_47 + (u32)i_50);
             const int i_78 = (int)((u32)i_47 + (u32)i_52);
             const int i_79 = (int)((u32)i_47 + (u32)i_54);
             const int i_80 = (int)((u32)i_47 + (u32)i_56);
             if (warp == 0 && pal::elect()) {
-              if (is_6) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_75, i_47);
               }
-              if (is_7) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_48 * 128 + 8192, i_75, i_76);
               }
-              if (is_8) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_50 * 128 + 8192, i_75, i_77);
               }
-              if (is_9) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_52 * 128 + 8192, i_75, i_78);
               }
-              if (is_10) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_54 * 128 + 8192, i_75, i_79);
               }
-              if (is_11) {
+              if (is_13) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_56 * 128 + 8192, i_75, i_80);
               }
             }
@@ -383,8 +385,23 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
         }
       }
-      const int i_81 = (int)((u32)carry + (u32)i_28);
-      carry = i_81;
+      const bool is_16 = !(is_5);
+      const bool is_17 = is_3 & is_16;
+      if (is_17) {
+        PAL_ROLLED
+        for (int step_3 = 0; step_3 < i_28; ++step_3) {
+          const int i_81 = (int)((u32)carry + (u32)step_3);
+          const u32 i_82 = (u32)i_81;
+          const u32 i_83 = i_82 % 4u;
+          const int i_84 = (int)i_83;
+          pal::wait(smem + 197664 + i_84 * 8, operands_filled_phases >> i_84 & 1);
+          operands_filled_phases ^= 1u << i_84;
+          pal::sync_warp();
+          if (lane < 2) pal::arrive_peer(smem + 197632 + i_84 * 8, lane % 2);
+        }
+      }
+      const int i_85 = (int)((u32)carry + (u32)i_28);
+      carry = i_85;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
