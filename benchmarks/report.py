@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_info
 import palladio as pl
 from benchmarks.cold import GOALS_S, LIMITS_S, Cold
 from benchmarks.inputs import GROUP_SIZES, SEED
+from benchmarks.markdown import table
 from benchmarks.measure import OURS, Outcome, Timing
 from benchmarks.peak import BFLOAT16, FLOAT32, peak
 
@@ -149,10 +150,10 @@ def show(console: Console, outcomes: Sequence[Outcome], cold: Cold | None) -> No
     if cold is not None:
         tables.append((COLD_HEADER, cold_rows(cold)))
     for header, body in tables:
-        table = Table(*header)
+        shown = Table(*header)
         for row in body:
-            table.add_row(*row)
-        console.print(table)
+            shown.add_row(*row)
+        console.print(shown)
     for fact in facts():
         console.print(fact, style="dim", highlight=False)
 
@@ -165,14 +166,9 @@ def page(outcomes: Sequence[Outcome], cold: Cold | None, shortfalls: Sequence[st
         f"[Benchmarks](../benchmarks.md) describes the rows. This page is written by `{COMMAND}`.",
         "\n".join(f"- {fact}" for fact in facts()),
         "## Side by side",
-        _markdown_table(HEADER, rows(outcomes)),
-        *(["## In a fresh process", _markdown_table(COLD_HEADER, cold_rows(cold))] if cold is not None else []),
+        table(HEADER, rows(outcomes)),
+        *(["## In a fresh process", table(COLD_HEADER, cold_rows(cold))] if cold is not None else []),
         "## Goals that were missed",
         missed,
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _markdown_table(header: Sequence[str], body: Rows) -> str:
-    lines = [header, ["---"] * len(header), *body]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

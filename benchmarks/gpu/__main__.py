@@ -1,5 +1,7 @@
 """`python -m benchmarks.gpu test|bench`: test or measure on a card, in one command that ends within ten minutes.
 
+`python -m benchmarks.gpu page FILE...` writes the page of the card in docs/measured from files of results.
+
 Exit status: 0; 1 if something is wrong or an aim is missed; 2 without a card.
 """
 
@@ -65,17 +67,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     case = commands.add_parser("case")
     case.add_argument("names", nargs="+")
     case.add_argument("--scale", type=float, default=1.0)
+    case.add_argument("--without", default=None, help="a contender to leave out")
+    page = commands.add_parser("page")
+    page.add_argument("files", nargs="+", type=Path, help="results of test and bench; of repeated ones the last count")
+    page.add_argument("--output", type=Path, default=None, help="docs/measured/CARD.md by default")
     options = parser.parse_args(arguments)
     return _COMMANDS[options.command](options)
 
 
 def _point(options: argparse.Namespace) -> int:
     from benchmarks.gpu.points import POINTS
+    from benchmarks.gpu.poison import poisoned
 
     for name in options.names:
         print(f"{name} begins", flush=True)
         try:
-            say(point=name, right=True, text=POINTS[name]())
+            with poisoned():
+                text = POINTS[name]()
+            say(point=name, right=True, text=text)
         except Exception as error:  # any failure is the result of the point
             say(point=name, right=False, text=f"{type(error).__name__}: {error}")
             return LOST  # an error of a kernel destroys the context
@@ -95,9 +104,19 @@ def _case(options: argparse.Namespace) -> int:
         importlib.import_module("torch")  # before the first line, so that it does not count as a part of the case
     for name in options.names:
         print(f"{name} begins", flush=True)
-        table.run(name, options.scale)
+        table.run(name, options.scale, without=options.without)
         if not table.is_context_sound():
             return LOST
+    return 0
+
+
+def _page(options: argparse.Namespace) -> int:
+    from benchmarks.gpu import page
+
+    found = page.merged(options.files)
+    path = options.output or page.path(found)
+    path.write_text(page.page(found), encoding="utf-8")
+    print(f"written to {path}")
     return 0
 
 
@@ -290,21 +309,37 @@ def _bench_parts(options: argparse.Namespace, found: results.Results, begun: flo
     """The cases, one after the other; returns True if no aim is missed."""
     from benchmarks.gpu import card
 
-    right, table = True, _table()
+    table = _table()
     speeds: dict[str, float] = {}
     end, scale = begun + options.seconds, ["--scale", str(options.scale)]
     names = options.only or (["cases"] if table is None else list(table.names()))
     of_models = [] if table is None else [name for name in names if name == table.cost_model.NAME]
     cases = _each("case", [name for name in names if name not in of_models], CASE_S, end, scale)
     models = _each("case", of_models, MODELS_S, end, scale)
+    records: list[dict[str, Any]] = []
     for name, said in itertools.chain(cases, models):
-        record = {"case": name, "skipped": said} if isinstance(said, str) else {**said, "clocks": card.clocks()}
+        record = {"case": name, "skipped": said} if isinstance(said, str) else said
+        record = _of_the_others(record, end, scale)
+        if "skipped" not in record:
+            record["clocks"] = card.clocks()
         if table is not None:
             _beside(record, table, speeds)
+        records.append(record)
         found.add("cases", record)
         print(results.case_line(record), flush=True)
-        right &= not isinstance(said, str) and results.meets_aims(record)
-    return right
+    print("\n".join(["", "results over aims", *results.summary(records)]))
+    return all(map(results.meets_aims, records))
+
+
+def _of_the_others(record: dict[str, Any], end: float, scale: Sequence[str]) -> dict[str, Any]:
+    """The record of a case. If a contender ended its process, the others are measured in a further process."""
+    name, why = record["case"], record.get("skipped", "")
+    failed = record.pop("failed", None) or results.begun_last(why)
+    if failed in (None, name, "timing") or time.monotonic() >= end:
+        return record
+    part = Part(["case", name, "--without", failed, *scale], end - time.monotonic(), CASE_S)
+    others = next(iter([*part.records()]), {"skipped": ""})
+    return record if "skipped" in others else {**others, "missing": {**others["missing"], failed: why}}
 
 
 def _table() -> Any:
@@ -325,8 +360,12 @@ def _beside(record: dict[str, Any], table: Any, speeds: dict[str, float]) -> Non
             record |= {"beside": base, "share": rate / speeds[base], "least_share": table.SHARE}
 
 
-_COMMANDS = {"test": _test, "bench": _bench, "point": _point, "rows": _rows, "case": _case}
+_COMMANDS = {"test": _test, "bench": _bench, "point": _point, "rows": _rows, "case": _case, "page": _page}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    if status == LOST:
+        sys.stdout.flush()
+        os._exit(LOST)  # what libraries do at the end of a process may crash without a context
+    sys.exit(status)

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks.gpu.accuracy import SUMMED_8_BIT
 from benchmarks.gpu.children import LOST, say
+from benchmarks.gpu.poison import poisoned
 from palladio.hopper.launch.driver import CardError
 from palladio.types import dtypes
 from tests.conformance import arrays, concurrent, elementwise, grids, memory
 from tests.conformance.executors import HOPPER_TWIN
-from tests.conformance.rows import Row, fault, rows_of
+from tests.conformance.rows import TOLERANCES, Case, Row, fault, rows_of
 
 ENTRY = dataclasses.replace(HOPPER_TWIN, name="hopper", dtypes=dtypes.ALL)
 
@@ -54,7 +56,8 @@ def _outcome(row: Row, dtype: np.dtype) -> tuple[str, str, bool]:
     """`right`, `wrong`, `refused` or `error`, a text about it, and whether the process has to end."""
     case = row.case(dtype)
     try:
-        results = case.call(ENTRY.name)(*case.inputs)
+        with poisoned():
+            results = case.call(ENTRY.name)(*case.inputs)
     except ENTRY.refusal as reason:
         known = ENTRY.reason(row.title, dtype)
         return "refused", "" if known else f"not listed: {str(reason).splitlines()[0]}", False
@@ -62,12 +65,19 @@ def _outcome(row: Row, dtype: np.dtype) -> tuple[str, str, bool]:
         return "error", str(error).splitlines()[0], True
     except Exception as error:  # any failure is the outcome of the row
         return "error", f"{type(error).__name__}: {error}".splitlines()[0], False
-    faults = list(_faults(results, case))
+    faults = list(_faults(results, case, row.family == "tensor_cores"))
     return ("wrong", faults[0], False) if faults else ("right", "", False)
 
 
-def _faults(results: tuple[np.ndarray, ...], case: object) -> Iterator[str]:
-    for number, (got, expected, wanted) in enumerate(zip(results, case.expected, case.outputs, strict=True)):  # type: ignore[attr-defined]
-        found = fault(got, expected, wanted, case.slack)  # type: ignore[attr-defined]
+def _is_8_bit_float(array: object) -> bool:
+    dtype = np.asarray(array).dtype
+    return dtypes.is_float(dtype) and dtype.itemsize == 1
+
+
+def _faults(results: tuple[np.ndarray, ...], case: Case, on_tensor_cores: bool) -> Iterator[str]:
+    of_8_bit_floats = on_tensor_cores and any(map(_is_8_bit_float, case.inputs))
+    for number, (got, expected, wanted) in enumerate(zip(results, case.expected, case.outputs, strict=True)):
+        slack = max(case.slack, SUMMED_8_BIT / TOLERANCES[str(wanted)]) if of_8_bit_floats else case.slack
+        found = fault(got, expected, wanted, slack)
         if found:
             yield f"output {number}: {found.splitlines()[0]}"

@@ -2,6 +2,12 @@
 
 A ratio is the best peer's time over ours: 1.1 is a tenth faster. A missing library or function is reported with the
 reason; a contender with a wrong result is not timed.
+
+The peers of attention are named, since PyTorch's default changes between releases: the aim of 1.6 is of
+FlashAttention-2, the default until cuDNN's attention became the one for Hopper. The default is timed beside it, without
+an aim. Queries, keys and values are `[1, heads, tokens, depth]` in row-major order. In the case "of projections" they
+are views of `[1, tokens, heads, depth]`, as a model's linear layers make them: copies that an implementation needs
+count there.
 """
 
 from __future__ import annotations
@@ -17,12 +23,13 @@ from typing import Any
 
 from benchmarks.gpu import cost_model, timing
 from benchmarks.gpu.children import say
+from benchmarks.gpu.results import OURS
+from benchmarks.gpu.timing import ContenderError
 from palladio import library
 from palladio.call.jit import jit
 from palladio.hopper.launch.driver import CardError, driver
 from palladio.library import hopper
 
-OURS = "Palladio"
 LOOSE = 2e-2
 """Allowed relative error of results in bfloat16 against the reference, which is one of the peers."""
 
@@ -41,6 +48,7 @@ class Case:
         least: the target rate in TFLOP/s; None without one.
         allowed: the relative error that a contender may have.
         beside: the case with groups of one size, of whose rate this one reaches at least `SHARE`.
+        unjudged: contenders that are timed and are not peers for the ratio.
     """
 
     name: str
@@ -49,6 +57,7 @@ class Case:
     least: float | None = None
     allowed: float = LOOSE
     beside: str | None = None
+    unjudged: tuple[str, ...] = ()
 
 
 def _size(n: int, scale: float, multiple: int = 128) -> int:
@@ -162,22 +171,26 @@ def _tgmm(groups: int, rows: int, k: int, n: int, kind: str = "uniform") -> Call
     return make
 
 
-def _attention(heads: int, tokens: int, depth: int, causal: bool, backend: str | None) -> Callable[[Any, float], Any]:
+def _attention(
+    causal: bool, backend: str, projections: bool = False, heads: int = 16, tokens: int = 16384, depth: int = 128
+) -> Callable[[Any, float], Any]:
     def make(torch: Any, scale: float) -> Any:
         rows = _size(tokens, scale)
         count = max(1, int(heads * scale))
-        q, k, v = (_random(torch, 1, count, rows, depth) for _ in range(3))
+        shape = (1, rows, count, depth) if projections else (1, count, rows, depth)
+        q, k, v = (_random(torch, *shape) for _ in range(3))
+        if projections:
+            q, k, v = (each.transpose(1, 2) for each in (q, k, v))
         attend = torch.nn.functional.scaled_dot_product_attention
 
         def peer() -> Any:
-            if backend is None:
-                return attend(q, k, v, is_causal=causal)
             kinds = importlib.import_module("torch.nn.attention")
             with kinds.sdpa_kernel(getattr(kinds.SDPBackend, backend)):
                 return attend(q, k, v, is_causal=causal)
 
         contenders = {
-            f"scaled_dot_product_attention, {backend or 'default'}": peer,
+            f"scaled_dot_product_attention, {backend}": peer,
+            DEFAULT: lambda: attend(q, k, v, is_causal=causal),
             OURS: lambda: hopper.attention(q, k, v, causal=causal),
         }
         return contenders, 4.0 * count * rows * rows * depth / (2 if causal else 1)
@@ -259,7 +272,8 @@ def _of(function: str) -> Callable[..., Any]:
     return found
 
 
-CUDNN = "CUDNN_ATTENTION"
+CUDNN, FLASH = "CUDNN_ATTENTION", "FLASH_ATTENTION"
+DEFAULT = "scaled_dot_product_attention, default"
 GMM, TGMM = "gmm 256 groups 262k rows", "tgmm 256 groups 262k rows"
 KINDS = "skewed", "empty", "unaligned"
 CASES: dict[str, Case] = {
@@ -269,7 +283,7 @@ CASES: dict[str, Case] = {
         Case("matmul fp8 8192", _fp8(8192), 1.0, 1300.0, allowed=5e-2),
         Case(GMM, _gmm(256, 262144, 6144, 4096), 1.1),
         Case(TGMM, _tgmm(256, 262144, 6144, 4096), 1.1, 550.0),
-        Case("attention 16k causal, cuDNN", _attention(16, 16384, 128, True, CUDNN), 0.95),
+        Case("attention 16k causal, cuDNN", _attention(True, CUDNN), 0.95, unjudged=(DEFAULT,)),
         Case("moe_mlp Qwen3", _moe(128, 8, 16384, 2048, 768), 1.3),
         Case("RMSNorm 8192", _rows("rms_norm"), 0.9),
         Case("softmax 8192", _rows("softmax"), 0.9),
@@ -281,9 +295,10 @@ CASES: dict[str, Case] = {
         Case("tgmm 256 groups 524k rows", _tgmm(256, 524288, 6144, 4096), 1.1, 550.0),
         Case("tgmm Mixtral", _tgmm(8, 32768, 4096, 14336), 1.1, 550.0),
         *(Case(f"tgmm 256 groups {kind}", _tgmm(256, 262144, 6144, 4096, kind), 1.1, beside=TGMM) for kind in KINDS),
-        Case("attention 16k, cuDNN", _attention(16, 16384, 128, False, CUDNN), 1.0),
-        Case("attention 16k, default", _attention(16, 16384, 128, False, None), 1.6),
-        Case("attention 16k causal, default", _attention(16, 16384, 128, True, None), 1.6),
+        Case("attention 16k, cuDNN", _attention(False, CUDNN), 1.0, unjudged=(DEFAULT,)),
+        Case("attention 16k, FlashAttention-2", _attention(False, FLASH), 1.6, unjudged=(DEFAULT,)),
+        Case("attention 16k causal, FlashAttention-2", _attention(True, FLASH), 1.6, unjudged=(DEFAULT,)),
+        Case("attention 16k causal, of projections", _attention(True, CUDNN, projections=True), unjudged=(DEFAULT,)),
         Case("moe_mlp DeepSeek", _moe(256, 8, 16384, 7168, 2048), 1.3),
     )
 }
@@ -327,8 +342,12 @@ def _wait() -> None:
         known.call("cuCtxSynchronize")
 
 
-def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS) -> int:
-    """Measure a case and report the result; returns the exit status."""
+def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS, without: str | None = None) -> int:
+    """Measure a case and report the result; returns the exit status.
+
+    Args:
+        without: a contender that is left out.
+    """
     if name == cost_model.NAME:
         return cost_model.run(scale)
     try:
@@ -337,20 +356,29 @@ def run(name: str, scale: float = 1.0, rounds: int = timing.ROUNDS) -> int:
         say(case=name, skipped=str(error))
         return 0
     try:
-        say(case=name, **(_calls(torch) if name == CALLS else _measured(CASES[name], torch, scale, rounds)))
+        say(case=name, **(_calls(torch) if name == CALLS else _measured(CASES[name], torch, scale, rounds, without)))
+    except ContenderError as error:
+        say(case=name, skipped=_reason(error.__cause__), failed=str(error))
     except Exception as error:  # e.g. arrays that do not fit into the card's memory
-        say(case=name, skipped=f"{type(error).__name__}: {error}".splitlines()[0])
-    gc.collect()
-    torch.cuda.empty_cache()
+        say(case=name, skipped=_reason(error))
+    if is_context_sound():
+        gc.collect()
+        torch.cuda.empty_cache()
     return 0
 
 
-def _measured(case: Case, torch: Any, scale: float, rounds: int) -> dict[str, Any]:
+def _reason(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _measured(case: Case, torch: Any, scale: float, rounds: int, without: str | None) -> dict[str, Any]:
     torch.manual_seed(0)
     contenders, flops = case.make(torch, scale)
+    contenders = {each: call for each, call in contenders.items() if each != without}
     fit, missing = _checked(contenders, case.allowed, torch)
     if not fit:
         return {"missing": missing}
+    print("timing begins", flush=True)
     stream = int(torch._C._cuda_getCurrentRawStream(0))
     times = timing.medians([timing.Contender(each, contenders[each]) for each in fit], stream, rounds)
     return {**_result(case, times, flops), "missing": missing}
@@ -368,13 +396,18 @@ def is_context_sound() -> bool:
 def _result(case: Case, times: dict[str, float], flops: float) -> dict[str, Any]:
     """Times, speeds, and the ratio to the best peer."""
     speeds = {name: flops / time / 1e9 for name, time in times.items()}
-    peers = [time for name, time in times.items() if name != OURS]
+    peers = [time for name, time in times.items() if name not in (OURS, *case.unjudged)]
     ratio = min(peers) / times[OURS] if peers and OURS in times else None
-    return {"milliseconds": times, "tflops": speeds, "ratio": ratio, "aim": case.aim, "least_tflops": case.least}
+    aims = {"ratio": ratio, "aim": case.aim, "least_tflops": case.least}
+    return {"milliseconds": times, "tflops": speeds, **aims, "unjudged": case.unjudged}
 
 
 def _checked(contenders: dict[str, Callable[[], Any]], allowed: float, torch: Any) -> tuple[list[str], dict[str, str]]:
-    """The contenders to time, and the reasons against the others; the first one that runs is the reference."""
+    """The contenders to time, and the reasons against the others; the first one that runs is the reference.
+
+    Raises:
+        ContenderError: a contender has destroyed the CUDA context.
+    """
     fit: list[str] = []
     missing: dict[str, str] = {}
     reference = None
@@ -384,15 +417,18 @@ def _checked(contenders: dict[str, Callable[[], Any]], allowed: float, torch: An
             result = run()
             reference = result if reference is None else reference
             error = relative_error(result, reference)
+            for _ in range(2):
+                run()
+            _wait()  # an error of a kernel is this contender's
         except Exception as error:  # a peer that raises anything counts as missing
-            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            if not is_context_sound():
+                raise ContenderError(name) from error
+            missing[name] = _reason(error)
             continue
         if name != "a copy" and not error <= allowed:
             missing[name] = f"wrong: relative error {error:.1e} against the first"
             continue
         fit.append(name)
-        for _ in range(2):
-            run()
     return fit, missing
 
 

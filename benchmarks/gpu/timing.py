@@ -23,8 +23,16 @@ class Contender:
     run: Callable[[], Any]
 
 
+class ContenderError(Exception):
+    """A contender has failed; its name is the argument, and the reason the cause."""
+
+
 def medians(contenders: list[Contender], stream: int, rounds: int = ROUNDS) -> dict[str, float]:
-    """The median time of each contender in milliseconds; they are interleaved, so that clocks and heat affect all."""
+    """The median time of each contender in milliseconds; they are interleaved, so that clocks and heat affect all.
+
+    Raises:
+        ContenderError: a contender fails.
+    """
     clock = Clock(stream)
     times: dict[str, list[float]] = {each.name: [] for each in contenders}
     begun = time.monotonic()
@@ -32,6 +40,9 @@ def medians(contenders: list[Contender], stream: int, rounds: int = ROUNDS) -> d
         if number >= LEAST_ROUNDS and time.monotonic() - begun > SECONDS:
             break
         for each in contenders:
-            times[each.name].append(clock.milliseconds(each.run))
+            try:
+                times[each.name].append(clock.milliseconds(each.run))
+            except Exception as error:
+                raise ContenderError(each.name) from error
     clock.close()
     return {name: statistics.median(found) for name, found in times.items()}

@@ -21,11 +21,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import children, cost_model, results, table
+from benchmarks.gpu import children, cost_model, results, rows, table
 from benchmarks.gpu.children import MARK, PAST, Part
 from benchmarks.gpu.points import POINTS
 from benchmarks.gpu.rows import name_of
@@ -97,7 +98,7 @@ def test_the_bench_command_from_end_to_end(
     here: FakeDriver, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.json"
-    gmm, names = table.GMM, ("attention 16k, default", "moe_mlp Qwen3", "a new case")
+    gmm, names = table.GMM, ("attention 16k, FlashAttention-2", "moe_mlp Qwen3", "a new case")
     only = ["matmul bf16 4096", gmm, "gmm 256 groups unaligned", *names]
     arguments = [part for name in only for part in ("--only", name)]
 
@@ -112,8 +113,15 @@ def test_the_bench_command_from_end_to_end(
         assert case["ratio"] == 1, "the imitated card takes the same time for all"
     assert "Palladio" in experts["milliseconds"], "Transformers counts tokens in a way that PyTorch has on CUDA alone"
     assert "share" in measured[2] and measured[2]["beside"] == gmm
+    flash = "scaled_dot_product_attention, FLASH_ATTENTION"
+    assert set(measured[3]["milliseconds"]) == {flash, table.DEFAULT, "Palladio"}
     assert "DeepGEMM" in measured[0]["missing"] and other["skipped"].endswith("there is no such function")
-    assert "matmul bf16 4096" in capsys.readouterr().out
+    lines = capsys.readouterr().out.partition("results over aims\n")[2].splitlines()
+    assert (
+        lines[0]
+        == "  0.00  a new case                             skipped: NotImplementedError: there is no such function"
+    )
+    assert lines[-3].startswith("  1.00  matmul bf16 4096                       1.00x (aim 1.0)")
 
 
 def test_calls_from_python_are_timed(here: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,11 +241,11 @@ def test_a_row_that_ends_its_process_does_not_end_its_share(
     ]
     monkeypatch.setattr(scripted, "scripts", {"point copies": [(["copies"], None)], "rows 0": shares})
     assert command.main(["test", "--only", "copies", "--workers", "1", "--output", str(tmp_path / "out.json")]) == 1
-    rows = [
+    said = [
         (row["row"], row["outcome"], row["text"]) for row in json.loads((tmp_path / "out.json").read_text())["rows"]
     ]
     known = [name_of(0, 1, position) for position in (2, 4, 5)]
-    assert rows == [
+    assert said == [
         ("a", "right", ""),
         ("b", "right", ""),
         (known[0], "error", "ended with status -11: "),
@@ -286,10 +294,74 @@ def test_a_point_that_fails_ends_its_process(
 
 def test_a_case_that_destroys_the_context_ends_its_process(here: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     run: list[str] = []
-    monkeypatch.setattr(table, "run", lambda name, scale: run.append(name))
+    monkeypatch.setattr(table, "run", lambda name, scale, without: run.append(name))
     assert command.main(["case", "a", "b"]) == 0 and run == ["a", "b"]
     here.fail("cuCtxSynchronize", 700, sticky=True)
     assert command.main(["case", "a", "b"]) == children.LOST and run == ["a", "b", "a"]
+
+
+def test_a_context_that_is_lost_costs_one_case_and_names_the_contender(
+    here: FakeDriver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost() -> torch.Tensor:
+        here.fail("cuCtxSynchronize", 700, sticky=True)
+        return torch.ones(2)
+
+    def no_cache() -> None:
+        raise RuntimeError("the context is lost")
+
+    contenders = {"peer": lambda: torch.ones(2), table.OURS: lost}
+    monkeypatch.setitem(table.CASES, "a case", table.Case("a case", lambda torch, scale: (contenders, 1.0), 1.0))
+    monkeypatch.setattr(torch.cuda, "empty_cache", no_cache)
+    assert command.main(["case", "a case", "another"]) == children.LOST
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith(MARK))
+    said = json.loads(line.removeprefix(MARK))
+    assert said["failed"] == table.OURS and "an illegal memory access" in said["skipped"]
+
+
+def test_the_other_contenders_are_measured_without_the_one_that_failed(
+    card: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = {"case": "a", "milliseconds": {"peer": 2.0}, "tflops": {"peer": 300.0}, "ratio": None, "aim": 1.0}
+    hung = {"case": "b", "milliseconds": {"Palladio": 1.0}, "tflops": {"Palladio": 600.0}, "ratio": None, "aim": 1.0}
+    says: dict[str, tuple[list[dict[str, Any]], str | None]] = {
+        "a b": ([{"case": "a", "skipped": "CardError: why", "failed": "Palladio"}], "ended with status 3: "),
+        "a --without Palladio": ([{**others, "missing": {"x": "is not there"}}], None),
+        "b --scale 1.0": ([], f"{PAST}: torch.matmul, transposed begins"),
+        "b --without torch.matmul, transposed": ([{**hung, "missing": {}}], None),
+    }
+
+    class Prepared(Scripted):
+        def records(self) -> Iterator[dict[str, Any]]:
+            said, self.ended = says.pop(next(key for key in says if " ".join(self.arguments[1:]).startswith(key)))
+            yield from said
+
+    monkeypatch.setattr(command, "Part", Prepared)
+    out = tmp_path / "out.json"
+    assert command.main(["bench", "--only", "a", "--only", "b", "--output", str(out)]) == 1
+    first, second = json.loads(out.read_text())["cases"]
+    assert first["missing"] == {"x": "is not there", "Palladio": "CardError: why"} and first["tflops"]["peer"] == 300
+    assert second["missing"] == {"torch.matmul, transposed": f"{PAST}: torch.matmul, transposed begins"}
+    assert not says and not results.meets_aims(first) and results.meets_aims(second)
+    assert (
+        "no ratio: peer 2.000 ms (300 TFLOP/s)\n    x: is not there\n    Palladio: CardError" in capsys.readouterr().out
+    )
+
+
+def test_elements_that_no_kernel_writes_are_poisoned(here: FakeDriver) -> None:
+    wanted = "memory.unwritten_elements_are_uninitialised-i16"
+    (found,) = (pair for pair in rows.all_rows() if rows._name(*pair) == wanted)
+    assert rows._outcome(*found) == ("right", "", False)
+    assert not here.failures
+
+
+def test_sums_of_products_of_8_bit_floats_have_a_tolerance_of_their_own() -> None:
+    pairs = {rows._name(*pair): pair for pair in rows.all_rows()}
+    row, dtype = pairs["tensor_cores.e4m3fn-f32"]
+    case = row.case(dtype)
+    near, far = ((np.asarray(case.expected[0]) * (1 + error)).astype(np.float32) for error in (1e-4, 1e-3))
+    assert not [*rows._faults((near,), case, True)]
+    assert [*rows._faults((near,), case, False)] and [*rows._faults((far,), case, True)]
 
 
 def test_results_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,9 +637,24 @@ def test_the_lines_of_the_results() -> None:
     assert results.meets_aims(measured | {"least_tflops": 700.0})
     assert not results.meets_aims(measured | {"least_tflops": 701.0})
     assert not results.meets_aims(measured | {"aim": 2.1})
+    assert results.score(measured | {"least_tflops": 1000.0}) == 0.7 and results.score(measured | {"aim": None}) is None
+    assert results.score(measured | {"share": 0.9, "least_share": 0.95}) == pytest.approx(0.9 / 0.95)
+    assert not results.meets_aims(measured | {"missing": {"Palladio": "wrong"}})
     calls = {"case": "calls", "microseconds": {"matmul": 7.04, "torch": 9.0}, "most_microseconds": {"matmul": 8.0}}
     assert results.case_line(calls).split(maxsplit=1)[1] == "matmul 7.0 µs (at most 8), torch 9.0 µs"
     assert results.meets_aims(calls)
     assert not results.meets_aims(calls | {"most_microseconds": {"matmul": 7.0}})
-    rows = [{"row": "a", "outcome": "right", "text": ""}, {"row": "b", "outcome": "wrong", "text": "output 0"}]
-    assert results.row_lines(rows) == ["1 right, 1 wrong", "  b: wrong output 0"]
+    found = [{"row": "a", "outcome": "right", "text": ""}, {"row": "b", "outcome": "wrong", "text": "output 0"}]
+    assert results.row_lines(found) == ["1 right, 1 wrong", "  b: wrong output 0"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "contender"),
+    [
+        (f"{PAST}: torch.matmul, transposed begins", "torch.matmul, transposed"),
+        ("ended with status -11: x begins | Palladio begins", "Palladio"),
+        ("ended with status 1: x begins | a traceback", None),
+    ],
+)
+def test_the_contender_that_began_last(ended: str, contender: str | None) -> None:
+    assert results.begun_last(ended) == contender
