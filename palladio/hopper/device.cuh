@@ -508,6 +508,13 @@ template <typename T> PAL_DEVICE T power(T x, T y) {
 // 1 / x of x from 1 to 2^126, within 2 ulp; 0 beyond. Without the branches of a division for other numbers.
 PAL_DEVICE float inverse(float x) { return __fdividef(1.0f, x); }
 
+// 2 to the power x, within 2 ulp, in one instruction; 0 if that is less than 2^-126.
+PAL_DEVICE float approximate_exp2(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 // Atomic operations. T is int, u32, i64, u64, float or double; AND, OR and XOR take integers. atomic_compare takes
 // elements of 8 and 16 bits too. They return the old value.
 

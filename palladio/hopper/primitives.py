@@ -474,6 +474,12 @@ NUMBERS = (
         "1 / x of x from 1 to 2^126, within 2 ulp; 0 beyond.",
         "div.approx.f32, by CUDA's __fdividef",
     ),
+    Primitive(
+        "float approximate_exp2(float x)",
+        THREAD,
+        "2 to the power x, within 2 ulp; 0 if that is less than 2^-126.",
+        "ex2.approx.ftz.f32",
+    ),
 )
 
 DEBUGGING = (

@@ -1,4 +1,4 @@
-"""Advice of a caller to a GPU's compiler. Results never depend on it."""
+"""Advice of a caller to a GPU's compiler. Results do not depend on it, except for the accuracy of `approx_math`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class CompilerParams:
     """Advice to the compiler of `plgpu.kernel`. The evaluator, the simulator and the CPU need none.
 
     Args:
-        approx_math: functions such as `exp` may be approximated.
+        approx_math: functions may be approximated. Compiled for Hopper, `exp` and `exp2` of floats of at most 32 bits
+            are one instruction: `exp2` within 2 ulp, `exp(x)` within `2 + |x|` ulp, and results below 2^-126 are 0.
         dimension_semantics: "parallel" or "sequential" for each grid axis.
         max_concurrent_steps: how many steps of a pipeline may be in flight, at least 1.
         unsafe_no_auto_barriers: insert no barriers of a warpgroup around its accesses to shared memory.

@@ -60,6 +60,7 @@ def lower_launch(launch: Launch, programs: Sequence[Program], operands: Sequence
     found = _roles(launch, programs)
     used = uses(role.program for roles in found for role in roles)
     shared = Kernel(launch.meshes[0], Plan(1, {}), used, _blocks(launch))
+    shared.approximate = dict(launch.advice).get("approx_math", False)
     meetings = (barriers_to_meet_for(mesh, roles, used) for mesh, roles in zip(launch.meshes, found, strict=True))
     shared.met = frozenset().union(*meetings)
     given = operands[launch.dynamic :]

@@ -74,6 +74,7 @@ class Kernel:
         workspaces: the launch's private memory: the number among the arrays of each allocation, and its name.
         met: the barriers of a cluster at the entries of whose scopes its blocks meet.
         publishes: True if barriers of a cluster order accesses to memory that its blocks share.
+        approximate: True if functions may be approximated, as `CompilerParams.approx_math` allows.
     """
 
     mesh: MeshShape
@@ -91,6 +92,7 @@ class Kernel:
     workspaces: dict[Var, tuple[int, str]] = field(default_factory=dict)
     met: frozenset[Var] = frozenset()
     publishes: bool = False
+    approximate: bool = False
 
     def use(self, var: Var) -> Use:
         """The uses of a reference, by its allocation."""

@@ -270,6 +270,14 @@ EXPRESSIONS: dict[str, Expression] = {
 }
 """The C expressions of elementwise operations, by name."""
 
+LOG2_E = "1.44269504f"
+
+APPROXIMATE: dict[str, Expression] = {
+    "exp": lambda dtype, x: f"pal::approximate_exp2(({x}) * {LOG2_E})",
+    "exp2": lambda dtype, x: f"pal::approximate_exp2({x})",
+}
+"""Expressions for floats of at most 32 bits in kernels whose functions may be approximated."""
+
 FACTORS: dict[str, Callable[[int, int], int]] = {
     "add": math.gcd,
     "sub": math.gcd,
@@ -286,10 +294,11 @@ def wraps(dtype: DType) -> bool:
 
 
 def _elementwise(name: str) -> Rule:
-    express = EXPRESSIONS[name]
+    exact = EXPRESSIONS[name]
 
     def rule(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
         dtype = eqn.inputs[0].type.dtype  # type: ignore[union-attr]
+        express = APPROXIMATE.get(name, exact) if scope.kernel.approximate and not _wide(dtype) else exact
         if name in WRAPPING and wraps(dtype) and eqn.outputs[0] not in scope.in_range:
             found = mapped(scope, eqn, lambda *texts: WRAPPING[name](dtype, *texts, **eqn.params), FACTORS.get(name))
             return [found]

@@ -294,6 +294,7 @@ float float_e5m2(u8 bits);
 float maximum(float a, float b);
 float minimum(float a, float b);
 float inverse(float x);
+float approximate_exp2(float x);
 double maximum(double a, double b);
 double minimum(double a, double b);
 

@@ -243,6 +243,7 @@ float maximum(float a, float b) { return greater(a, b); }
 float minimum(float a, float b) { return -greater(-a, -b); }
 double maximum(double a, double b) { return greater(a, b); }
 float inverse(float x) { return x > 0x1p126f ? 0 : 1 / x; }
+float approximate_exp2(float x) { return x < -126 ? 0 : exp2f(x); }
 double minimum(double a, double b) { return -greater(-a, -b); }
 
 }  // namespace pal

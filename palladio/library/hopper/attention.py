@@ -136,7 +136,11 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
     keys, values = (Ring.of(scratch, name) for name in ("keys", "values"))
     queries, queries_filled, turn = scratch["queries"], scratch["queries_filled"], scratch["turn"]
     group = pl.axis_index("warpgroup")
-    head, first_row = pl.axis_index("head"), pl.axis_index("block") * problem.rows
+    head, block = pl.axis_index("head"), pl.axis_index("block")
+    if problem.causal:
+        # The last queries attend to the most keys: they start first, and the shortest blocks fill the gaps at the end.
+        block = problem.grid[1] - 1 - block
+    first_row = block * problem.rows
     steps = problem.steps(first_row)
 
     @pl.when(group == MEMORY_GROUP)
@@ -187,16 +191,20 @@ def _attend(
     Also the logarithm of the sum of their weights, f32[block_q].
     """
     config = problem.config
+    # A positive factor keeps the order of the scores: it is applied after the maximum, in one instruction with the
+    # subtraction. One that is not positive is applied first.
+    factor = problem.scale * math.log2(math.e)
+    early, late = (1.0, factor) if factor > 0 else (factor, 1.0)
 
     def scoped(weighted: Ref) -> tuple[Value, Value]:
         def attend(masked: bool, step: Value, carry: tuple[Value, Value]) -> tuple[Value, Value]:
             before, total = carry
-            scores = _scores(queries, keys, step, turn) * (problem.scale * math.log2(math.e))
+            scores = _scores(queries, keys, step, turn) * early
             if masked:
                 scores = masked_scores(problem, scores, first_row, step * config.block_kv)
             largest = jnp.maximum(before, jnp.max(scores, axis=1))
-            shrink = jnp.exp2(before - largest)
-            weights = jnp.exp2(scores - largest[:, None])
+            shrink = jnp.exp2((before - largest) * late)
+            weights = jnp.exp2(scores * late - (largest * late)[:, None])
             total = total * shrink + jnp.sum(weights, axis=1)
             weighted[...] = weighted[...] * shrink[:, None]
             rounded = weights.astype(queries.dtype)
@@ -211,7 +219,7 @@ def _attend(
         unmasked = jnp.minimum(steps, problem.unmasked_steps(first_row))
         carry = lax.fori_loop(0, unmasked, functools.partial(attend, False), start)
         largest, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
-        return weighted[...] * (1 / total)[:, None], (largest + jnp.log2(total)) * math.log(2)
+        return weighted[...] * (1 / total)[:, None], (largest * late + jnp.log2(total)) * math.log(2)
 
     result, logarithm = pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
     return result, logarithm
@@ -444,6 +452,7 @@ def _kernel(problem: AttentionProblem, dtype: Any, interpret: Any) -> Any:
         grid_names=("head", "block"),
         num_threads=COMPUTE_GROUPS + 1,
         thread_name="warpgroup",
+        compiler_params=plgpu.CompilerParams(approx_math=True),
         interpret=interpret,
         name="attention",
     )

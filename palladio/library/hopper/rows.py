@@ -31,7 +31,7 @@ def _softmax_kernel(x: Ref, out: Ref, *, rows: int) -> None:
 
     def whole(part: Value) -> Value:
         powers = jnp.exp(part - jnp.max(part, axis=1)[:, None])
-        return powers / jnp.sum(powers, axis=1)[:, None]
+        return powers * (1 / jnp.sum(powers, axis=1))[:, None]
 
     def gather(carry: tuple[Value, Value], part: Value) -> tuple[Value, Value]:
         before, total = carry
@@ -40,7 +40,7 @@ def _softmax_kernel(x: Ref, out: Ref, *, rows: int) -> None:
 
     def finish(carry: tuple[Value, Value], part: Value, _: Value) -> Value:
         largest, total = carry
-        return jnp.exp(part - largest[:, None]) / total[:, None]
+        return jnp.exp(part - largest[:, None]) * (1 / total)[:, None]
 
     start = jnp.full((rows,), -jnp.inf, jnp.float32), jnp.zeros((rows,), jnp.float32)
     _by_rows(x, out, first, rows, whole, start, gather, finish)
@@ -114,6 +114,7 @@ def _call(key: Hashable, kernel: Any, arrays: Sequence[Any], interpret: Any, out
             pl.ShapeDtypeStruct((count, n), dtype_of(x)),
             grid=(count // rows,),
             grid_names=("block",),
+            compiler_params=plgpu.CompilerParams(approx_math=dtype_of(x).itemsize == 2),
             interpret=interpret,
             name=kernel.__name__.strip("_").removesuffix("_kernel"),
         )

@@ -107,7 +107,8 @@ class Launch:
         roles: for each mesh the number of each warpgroup's role, after the pass `split_roles`; the
             program is then one branch between the programs of the roles, in this order. () for a mesh whose
             threads all run its unchanged program.
-        advice: hints of the caller for a compiler, pairs of a name and a value. Results never depend on it.
+        advice: hints of the caller for a compiler, pairs of a name and a value. Results do not depend on it, except
+            for the accuracy that `approx_math` allows.
         gpus: the devices that the last axes of the grid number, each with its own multiprocessors; 0 for one.
     """
 

@@ -377,6 +377,17 @@ def test_an_inverse_is_that_of_numbers_from_one_on() -> None:
     np.testing.assert_allclose(outputs(inverse, x), 1 / x, rtol=3e-7)
 
 
+def test_an_approximate_power_of_two_is_flushed_to_zero() -> None:
+    power = kernel(
+        "y[pal::thread_index()] = pal::approximate_exp2(x[pal::thread_index()]);",
+        [array("x", np.float32, 32), output("y", np.float32, 32)],
+        threads=32,
+    )
+    x = np.array([-np.inf, -127, -126, -1.5, 0, 0.5, 127, np.inf, np.nan, *range(23)], np.float32)
+    expected = np.exp2(x, where=x != -127, out=np.zeros(32, np.float32))
+    np.testing.assert_allclose(outputs(power, x), expected, rtol=3e-7)
+
+
 POWERS = kernel(
     """
   const u32 k = pal::thread_index();
