@@ -45,11 +45,13 @@ def array(*shape: int) -> ShapeDtypeStruct:
     return ShapeDtypeStruct(shape, np.float32)
 
 
-def narrow(dtype: np.dtype, *scales: ShapeDtypeStruct) -> Lowered:
+def narrow(dtype: np.dtype, *scales: ShapeDtypeStruct, config: Any = None) -> Lowered:
     """The product of two matrices of 8192 by 8192 with factors."""
     x = ShapeDtypeStruct((8192, 8192), dtype)
     names = ("x_scale", "y_scale")[: len(scales)]
-    product = lambda x, y, *given: hopper.matmul(x, y, transpose_rhs=True, **dict(zip(names, given, strict=True)))
+    product = lambda x, y, *given: hopper.matmul(
+        x, y, transpose_rhs=True, config=config, **dict(zip(names, given, strict=True))
+    )
     return lowered(product, x, x, *scales)
 
 
@@ -106,10 +108,11 @@ def layer_gradients() -> list[Lowered]:
 
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 ALONE = hopper.MatmulConfig()
+FAST = hopper.MatmulConfig(tile_k=128, cluster="m")
 KERNELS = {
     "matmul": lambda: lowered(hopper.matmul, bf16(4096, 4096), bf16(4096, 4096)),
     "alone": lambda: lowered(lambda x, y: hopper.matmul(x, y, config=ALONE), bf16(8192, 8192), bf16(8192, 8192)),
-    "gmm": lambda: lowered(hopper.gmm, bf16(4096, 6144), bf16(256, 6144, 4096), sizes(256)),
+    "gmm": lambda: lowered(hopper.gmm, bf16(262144, 6144), bf16(256, 6144, 4096), sizes(256)),
     "gmm of some groups": lambda: grouped(BF16, group_offset=16),
     "gmm, float8, rows": lambda: grouped(E4M3, array(8192), array(32, 4096), groups=32),
     "gmm, float8, blocks": lambda: grouped(E4M3, array(32, 8192), array(32, 32, 32), groups=32),
@@ -120,7 +123,9 @@ KERNELS = {
     "experts, matrices": lambda: layer_gradients()[5],
     "experts, bias": lambda: layer_gradients()[8],
     "tgmm": lambda: lowered(hopper.tgmm, bf16(4096, 4096), bf16(4096, 4096), sizes(8)),
+    "few rows": lambda: lowered(hopper.matmul, bf16(16, 4096), bf16(4096, 7168)),
     "float8": lambda: narrow(E4M3, array(8192), array(8192)),
+    "float8, not promoted": lambda: narrow(E4M3, array(), array(), config=FAST),
     "float8, blocks": lambda: narrow(E4M3, array(64, 8192), array(64, 64)),
     "int8": lambda: narrow(np.dtype(np.int8)),
     "attention": lambda: lowered(hopper.attention, *(bf16(16, 4096, 128) for _ in range(3))),
@@ -173,7 +178,7 @@ def test_the_registers_are_those_that_three_warpgroups_may_begin_with(name: str)
 
 PRODUCTS = {"matmul": "HGMMA", "alone": "HGMMA", "gmm": "HGMMA"}
 PRODUCTS |= {"experts, first product": "HGMMA", "experts, hidden": "HGMMA"}
-PRODUCTS |= {"float8": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
+PRODUCTS |= {"float8": "QGMMA", "float8, not promoted": "QGMMA", "float8, blocks": "QGMMA", "int8": "IGMMA"}
 
 
 @pytest.mark.parametrize(("name", "instruction"), PRODUCTS.items())
@@ -182,12 +187,22 @@ def test_a_step_is_four_products(name: str, instruction: str) -> None:
     assert matching(name, "WARPGROUP.ARRIVE") == 1
 
 
-@pytest.mark.parametrize(("name", "instruction"), [("float8", "FADD"), ("float8, blocks", "FFMA"), ("alone", None)])
-def test_sums_of_floats_of_8_bits_leave_the_tensor_cores_after_128_of_k(name: str, instruction: str | None) -> None:
-    # 64 sums of a thread, each added to once in the loop's step, by its factor if blocks have one.
-    wanted = {} if instruction is None else {instruction: 64}
-    assert {each: matching(name, each) for each in ("FADD", "FFMA") if matching(name, each)} == wanted
-    assert choose(Product(8192, 8192, 8192, E4M3, BF16)).tile_k == 128
+@pytest.mark.parametrize(
+    ("name", "additions"),
+    [("float8", {"FADD": 96}), ("float8, blocks", {"FFMA": 64}), ("float8, not promoted", {}), ("alone", {})],
+)
+def test_sums_of_floats_of_8_bits_leave_the_tensor_cores(name: str, additions: dict[str, int]) -> None:
+    # Each sum of a thread is added to once, after 512 of k; by its factor after 128 of k if blocks have one.
+    assert {each: matching(name, each) for each in ("FADD", "FFMA") if matching(name, each)} == additions
+    found = choose(Product(8192, 8192, 8192, E4M3, BF16))
+    assert found.tile_k * found.promote == 512
+
+
+def test_the_steps_of_few_rows_are_split_between_the_compute_warpgroups() -> None:
+    # Four products of a step of 64 of k each, in both warpgroups' code; one of them adds the other's sum.
+    assert matching("few rows", "HGMMA") == 2 * 4
+    assert matching("few rows", "FADD") == 64 * 64 // 128
+    assert (matching("few rows", "STS.64"), matching("few rows", "LDS.64")) == (16, 16)
 
 
 def test_the_compute_warpgroups_of_attention_run_the_same_code() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import ml_dtypes
@@ -53,6 +54,16 @@ def test_matmul_of_clusters_whose_blocks_share_loads(axis: str) -> None:
         assert error(out, product(x, y)) < ROUNDED
 
 
+@pytest.mark.parametrize("cluster", [None, "n"])
+def test_matmul_of_few_rows_whose_steps_are_split(cluster: str | None) -> None:
+    config = hopper.MatmulConfig(64, 64, 128, 2, split="k", cluster=cluster, blocks=2)
+    x, y = normal(70, 264), normal(264, 200)
+    outs = on_twin(lambda x, y: hopper.matmul(x, y, config=config), x, y)
+    for out in outs:
+        assert error(out, product(x, y)) < ROUNDED
+        np.testing.assert_array_equal(out, outs[0])
+
+
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 
 
@@ -72,6 +83,18 @@ def test_matmul_of_floats_of_8_bits_with_factors(kind: str) -> None:
     scaled = lambda x, y, x_scale, y_scale: hopper.matmul(x, y, transpose_rhs=True, x_scale=x_scale, y_scale=y_scale)
     for out in on_twin(scaled, x, y, x_scale, y_scale, schedules=EARLY_AND_LATE):
         assert error(out, (x.astype(np.float64) * own_x) @ (y.astype(np.float64) * own_y).T) < ROUNDED
+
+
+@pytest.mark.parametrize("promote", [False, True, 2])
+def test_matmul_of_floats_of_8_bits_that_leaves_the_tensor_cores_after_some_steps(promote: int) -> None:
+    x, y = normal(64, 400, dtype=E4M3), normal(128, 400, dtype=E4M3, seed=1)  # four steps, of which the last is ragged
+    config = hopper.MatmulConfig(128, 128, 128, 3, promote=promote, blocks=1)
+    for stated in (config, dataclasses.replace(config, tile_k=256)):
+        wide = lambda x, y, config=stated: hopper.matmul(
+            x, y, transpose_rhs=True, preferred_element_type=np.float32, config=config
+        )
+        for out in on_twin(wide, x, y, schedules=EARLY_AND_LATE):
+            assert error(out, x.astype(np.float64) @ y.astype(np.float64).T) < 1e-6
 
 
 def test_matmul_of_integers_is_exact() -> None:

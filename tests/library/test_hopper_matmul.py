@@ -15,6 +15,8 @@ DTYPES = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32)]
 CONFIGS = {
     "rows split": SMALL,
     "columns split": MatmulConfig(4, 16, 8, 3, split="n", blocks=5),
+    "steps split": MatmulConfig(4, 8, 8, 2, split="k", blocks=3),
+    "steps split, clusters": MatmulConfig(4, 8, 8, 3, split="k", cluster="n", epilogue_n=4, blocks=2),
     "an odd number of pieces": MatmulConfig(8, 12, 4, 2, epilogue_n=4, blocks=1),
     "more stages than steps": MatmulConfig(8, 8, 16, 6, blocks=2),
     "bands of columns": MatmulConfig(2, 4, 4, 4, snake="n", snake_width=2, blocks=4),
@@ -75,11 +77,20 @@ REFUSED = {
         lambda: hopper.matmul(X, Y.astype(np.float16)),
         "y: the operands of a product have one dtype\n  expected: float32\n  got:      float16",
     ),
+    "sums that never are promoted": (
+        lambda: hopper.matmul(X, Y, config=MatmulConfig(8, 8, 8, promote=-1)),
+        "config.promote: a positive integer\n  expected: 1 or more\n  got:      -1",
+    ),
     "no axis of a cluster": (
         lambda: hopper.matmul(X, Y, config=MatmulConfig(8, 8, 8, cluster="k")),
         "config.cluster: no such axis\n  expected: None or 'm' or 'n'\n  got:      'k'",
     ),
 }
+
+
+def test_a_grouped_product_does_not_split_its_steps():
+    with pytest.raises(pl.PalladioError, match=r"config\.split: no such axis\n  expected: 'm' or 'n'\n  got:      'k'"):
+        hopper.gmm(X, Y[None], [8], config=MatmulConfig(8, 8, 8, split="k"))
 
 
 @pytest.mark.parametrize("case", REFUSED)

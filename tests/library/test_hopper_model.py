@@ -12,8 +12,17 @@ import pytest
 
 import palladio.gpu as plgpu
 from palladio.library.hopper import MatmulConfig
-from palladio.library.hopper.config import require_matmul_config
-from palladio.library.hopper.model import CACHE_BYTES, PRODUCTS, Product, candidates, choose, clocks, read_at_once
+from palladio.library.hopper.config import SPLITS, require_matmul_config
+from palladio.library.hopper.model import (
+    CACHE_BYTES,
+    MEMORY_BYTES,
+    PRODUCTS,
+    Product,
+    candidates,
+    choose,
+    clocks,
+    read_at_once,
+)
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -34,8 +43,8 @@ def product(m: int, n: int, k: int, operand: Any = BF16, result: Any = BF16, **o
 def test_what_it_chooses_fits_into_a_block(shape: tuple[int, int, int], operand: Any) -> None:
     config = choose(product(*shape, operand, BF16))
     assert require_matmul_config(config, operand, BF16) == config
-    registers = config.own_shape[0] * config.own_shape[1] // 128 * (1 + config.promote)
-    assert registers <= 128
+    registers = config.own_shape[0] * config.own_shape[1] // 128 * (2 if config.promote else 1)
+    assert registers <= 192
 
 
 def test_factors_of_blocks_keep_tiles_inside_of_these() -> None:
@@ -70,8 +79,24 @@ def test_an_axis_of_one_tile_has_no_clusters() -> None:
 
 def test_groups_multiply_the_tiles() -> None:
     config = MatmulConfig()
-    one, many = product(128, 256, 512), product(128, 256, 512, groups=264)
-    assert clocks(many, config, 132) == 2 * clocks(one, config, 132)
+    one, many = product(128, 256, 512), product(128, 256, 512, groups=132)
+    assert clocks(product(2048, 2048, 512, groups=33), config, 132) == 32 * clocks(one, config, 132)
+    assert clocks(many, config, 132) > clocks(one, config, 132)  # main memory delivers the operands of each group
+
+
+def test_few_rows_wait_for_main_memory() -> None:
+    few, config = product(16, 7168, 4096, splits=SPLITS), MatmulConfig(64, 64, 128, 6, split="k")
+    moved = (16 * 4096 + 4096 * 7168 + 16 * 7168) * 2
+    epilogue = 64 * 64 * (2 * (2 + 4) / 128 + 2 * 132 / CACHE_BYTES)
+    assert clocks(few, config, 132) == pytest.approx(moved / MEMORY_BYTES + epilogue)
+    assert choose(few).split == "k"
+    assert choose(dataclasses.replace(few, splits=("m", "n"))).split != "k"
+
+
+def test_a_short_ring_has_too_few_bytes_in_flight() -> None:
+    few = product(16, 1024, 65536)  # 8 tiles of 128 columns
+    long, short = (MatmulConfig(64, 128, 64, stages, split="n") for stages in (8, 2))
+    assert clocks(few, short, 132) > 1.5 * clocks(few, long, 132)
 
 
 def test_of_equals_the_one_with_more_stages_is_taken() -> None:
@@ -93,7 +118,7 @@ def test_tiles_that_run_at_once_lie_in_a_square() -> None:
 ASKED = {
     "matmul 8192": product(8192, 8192, 8192),
     "matmul 4096": product(4096, 4096, 4096),
-    **{f"matmul {m} rows": product(m, 7168, 4096) for m in (16, 64, 128, 256, 512)},
+    **{f"matmul {m} rows": product(m, 7168, 4096, splits=SPLITS) for m in (16, 64, 128, 256, 512)},
     "matmul fp8 8192": product(8192, 8192, 8192, E4M3),
     "gmm 256 groups, 262144 rows": product(1024, 4096, 6144, groups=256, clusters=("n",)),
     "gmm 256 groups, 524288 rows": product(2048, 4096, 6144, groups=256, clusters=("n",)),

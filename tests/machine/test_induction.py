@@ -247,17 +247,17 @@ def test_blocks_that_wait_only_for_their_own_consumers_are_found() -> None:
         ((256, 64), MatmulConfig(tile_n=64, stages=2, blocks=1)),
         ((256, 64), MatmulConfig(tile_n=64, stages=2)),
         ((128, 64), MatmulConfig(tile_n=64, stages=2, promote=True)),
-        ((128, 64), None),
+        ((128, 64), MatmulConfig(tile_n=64, stages=8)),
     ],
-    ids=["a cluster", "several tiles", "several blocks", "sums in registers", "as it is by default"],
+    ids=["a cluster", "several tiles", "several blocks", "sums in registers", "many stages"],
 )
-def test_the_verdict_on_a_product_holds_for_every_depth(shape: tuple[int, int], config: MatmulConfig | None) -> None:
+def test_the_verdict_on_a_product_holds_for_every_depth(shape: tuple[int, int], config: MatmulConfig) -> None:
     m, n = shape
 
     def product(k: int) -> Any:
         return matmul(np.ones((m, k), F16), np.ones((k, n), F16), config=config)
 
-    first, last = (64, 11 * 64) if config else (27 * 64, 43 * 64)
+    first, last = (64, 11 * 64) if config.stages == 2 else (27 * 64, 43 * 64)
     report = pl.check(product, schedules=1, sizes={"k": range(first, last, 64)})
     assert report.beyond == f"k = {first}, {first + 64}, {first + 128}, …"
 

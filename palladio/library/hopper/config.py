@@ -10,7 +10,7 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio.library.checks import fail, require_count
-from palladio.library.hopper.epilogue import BUFFERS
+from palladio.library.hopper.epilogue import BUFFERS, SUM_BYTES, partial_shape
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     require_config,
@@ -22,8 +22,14 @@ CLUSTER_BLOCKS = 2
 PEERS = ("peer",)
 """The axis of a cluster, if there are clusters."""
 
+SPLITS = ("m", "n", "k")
+"""The axes that the compute warpgroups of `matmul` can divide."""
+
 SCALED = 128
 """Elements along k, and columns of the result, of a block that shares a scale factor."""
+
+PROMOTED_STEPS = 4
+"""Steps of 8-bit floats, of 128 elements each, whose sum stays on the tensor cores by default: 16 instructions."""
 
 ROW_BYTES = 128
 """The widest swizzled rows of shared memory: the default for the operands and for pieces of the result."""
@@ -37,18 +43,22 @@ class MatmulConfig:
     Args:
         tile_m, tile_n: the part of the result that a block computes. On the device each compute warpgroup needs a
             multiple of 64 rows and one of 8 columns, at most 256.
-        tile_k: the extent of one step along the contracted axis; on the device a multiple of 64 bytes.
+        tile_k: the extent of one step along the contracted axis; on the device a multiple of 64 bytes, of 256 with
+            `split="k"`.
         stages: the number of steps whose operands are buffered in shared memory, at least 2: products of one step are
             in flight while those of the next are issued.
-        split: the axis of the tile that the two compute warpgroups divide: rows ("m") or columns ("n").
+        split: the axis that the two compute warpgroups divide: the tile's rows ("m") or columns ("n"), or for `matmul`
+            each step along the contracted axis ("k"), whose two sums are added in shared memory before the store.
         epilogue_n: the columns of the pieces in which results are stored; by default at most 128 bytes of them.
         snake: the axis of the result, "m" or "n", that is divided into bands, and
         snake_width: the width of a band in tiles. Within a band, consecutive tiles are along this axis first.
         blocks: the number of blocks that share the tiles; by default one for each multiprocessor of the card.
         cluster: "m" or "n" for clusters of two blocks with neighbouring tiles along this axis, which multicast the
             operand that both need. `gmm` has "n" only: neighbours along m may be of different groups.
-        promote: True to add the products of each step outside the tensor cores, in float32. For 8-bit floats, the
-            tensor cores keep fewer bits of a sum than float32 has, so that long sums lose precision.
+        promote: the number of steps after which their sum leaves the tensor cores, to be added in float32; True for
+            each step, False for none. For 8-bit floats, the tensor cores keep about 14 bits of a sum, so that long sums
+            lose precision. By default such products have `PROMOTED_STEPS`; none is the fastest, since the second
+            accumulator of others halves the tile.
     """
 
     tile_m: int = 128
@@ -61,23 +71,26 @@ class MatmulConfig:
     snake_width: int = 8
     blocks: int | None = None
     cluster: str | None = None
-    promote: bool = False
+    promote: bool | int = False
 
     @property
     def own_shape(self) -> tuple[int, int]:
         """Rows and columns of the part of a tile that one compute warpgroup computes."""
-        if self.split == "m":
-            return self.tile_m // COMPUTE_GROUPS, self.tile_n
-        return self.tile_m, self.tile_n // COMPUTE_GROUPS
+        rows, columns = (COMPUTE_GROUPS if self.split == axis else 1 for axis in "mn")
+        return self.tile_m // rows, self.tile_n // columns
 
     def own_corner(self, group: Any) -> tuple[Any, Any]:
         """The first row and column of a compute warpgroup's part of the tile."""
         rows, columns = self.own_shape
-        return (group * rows, 0) if self.split == "m" else (0, group * columns)
+        return (group * rows if self.split == "m" else 0), (group * columns if self.split == "n" else 0)
 
     def own_operands(self, group: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
         """The parts of `lhs[tile_m, tile_k]` and `rhs[tile_k, tile_n]` that a compute warpgroup multiplies."""
         (row, column), (rows, columns) = self.own_corner(group), self.own_shape
+        if self.split == "k":
+            half = self.tile_k // COMPUTE_GROUPS
+            depth = pl.ds(group * half, half)
+            return lhs.at[:, depth], rhs.at[depth]
         if self.split == "m":
             return lhs.at[pl.ds(row, rows)], rhs
         return lhs, rhs.at[:, pl.ds(column, columns)]
@@ -90,8 +103,17 @@ class MatmulConfig:
         return columns if columns <= most else math.gcd(columns, most)
 
     def staging(self, dtype: Any) -> Any:
-        """The buffers through which results are stored: two for each compute warpgroup."""
-        return plgpu.SMEM((COMPUTE_GROUPS, BUFFERS, self.own_shape[0], self.piece(dtype)), dtype)
+        """The buffers through which results are stored: two for each compute warpgroup that stores."""
+        return plgpu.SMEM((self.storing, BUFFERS, self.own_shape[0], self.piece(dtype)), dtype)
+
+    def sums_like(self, other: MatmulConfig) -> bool:
+        """True if both add the products of a sum in the same order."""
+        return (self.split == "k") == (other.split == "k") and int(self.promote) == int(other.promote)
+
+    @property
+    def storing(self) -> int:
+        """The compute warpgroups that store a part of a tile."""
+        return 1 if self.split == "k" else COMPUTE_GROUPS
 
     @property
     def cluster_shape(self) -> tuple[int, int]:
@@ -133,27 +155,33 @@ class MatmulConfig:
 
 
 def shared_bytes_of(config: MatmulConfig, operand: Any, result: Any) -> int:
-    """The shared memory of a block: the stages of the operands, and the buffers of the result."""
+    """The shared memory of a block: the stages of the operands, and the buffers of the result and of a partial sum."""
     operands = config.stages * config.tile_k * (config.tile_m + config.tile_n)
-    staging = COMPUTE_GROUPS * BUFFERS * config.own_shape[0] * config.piece(result)
-    return int(operands * operand.itemsize + staging * result.itemsize)
+    staging = config.storing * BUFFERS * config.own_shape[0] * config.piece(result)
+    partial = math.prod(partial_shape(*config.own_shape)) * SUM_BYTES if config.split == "k" else 0
+    return int(operands * operand.itemsize + staging * result.itemsize + partial)
 
 
-def require_matmul_config(given: Any, operand: Any, result: Any, clusters: Sequence[str] = ("m", "n")) -> MatmulConfig:
+def require_matmul_config(
+    given: Any, operand: Any, result: Any, clusters: Sequence[str] = ("m", "n"), splits: Sequence[str] = ("m", "n")
+) -> MatmulConfig:
     """Check that a configuration is valid and that its buffers fit into a block.
 
     Args:
         operand, result: the dtypes of the operands and of the result.
         clusters: the axes along which the kernel can run in clusters.
+        splits: the axes that its compute warpgroups can divide.
     """
     config: MatmulConfig = require_config(given, MatmulConfig)
-    for name, choices in (("split", ("m", "n")), ("snake", ("m", "n")), ("cluster", (None, *clusters))):
+    for name, choices in (("split", splits), ("snake", ("m", "n")), ("cluster", (None, *clusters))):
         if getattr(config, name) not in choices:
             rule, expected = "no such axis", " or ".join(map(repr, choices))
             got = repr(getattr(config, name))
             raise fail(pl.PalladioValueError, rule, argument=f"config.{name}", expected=expected, got=got)
     if config.blocks is not None:
         require_count(config.blocks, "config.blocks")
+    if config.promote not in (False, True):
+        require_count(config.promote, "config.promote")
     if config.stages < 2:
         rule = "the products of a step are in flight during the next one"
         raise fail(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import palladio as pl
@@ -16,6 +16,51 @@ BUFFERS = 2
 """Double buffering: while one piece of a result is stored, the next one is written to the other buffer."""
 
 
+SUM_BYTES = 4
+"""Bytes of an element of a sum."""
+
+
+def partial_shape(rows: int, columns: int) -> tuple[int, int]:
+    """The shape of the buffer for the sum of half of the contracted axis.
+
+    Eight words more than its columns keep the four rows that a half-warp writes in different banks.
+    """
+    return rows, columns + 8
+
+
+def partial_scratch(rows: int, columns: int, dtype: Any) -> dict[str, Any]:
+    """The buffer for the sum of half of the contracted axis, and its barriers."""
+    return {
+        "partial": plgpu.SMEM(partial_shape(rows, columns), dtype),
+        "partial_filled": plgpu.Barrier(),
+        "partial_drained": plgpu.Barrier(),
+    }
+
+
+def store_with_partial(acc: Ref, group: Value, scratch: Mapping[str, Any], store: Callable[[Ref], None]) -> None:
+    """Store the sum of two compute warpgroups' sums, each of half of the contracted axis.
+
+    Args:
+        acc: f32[m, n], this warpgroup's sum.
+        scratch: with that of `partial_scratch`.
+        store: starts the store of the first warpgroup's accumulator plus the other sum, its argument. It reads that
+            before it returns.
+    """
+    partial = scratch["partial"].at[:, pl.ds(0, acc.shape[1])]
+
+    @pl.when(group == 1)
+    def _() -> None:
+        partial[...] = acc[...]
+        plgpu.barrier_arrive(scratch["partial_filled"])
+        plgpu.barrier_wait(scratch["partial_drained"])
+
+    @pl.when(group == 0)
+    def _() -> None:
+        plgpu.barrier_wait(scratch["partial_filled"])
+        store(partial)
+        plgpu.barrier_arrive(scratch["partial_drained"])
+
+
 def store_tile(
     acc: Ref,
     staging: Ref,
@@ -24,6 +69,7 @@ def store_tile(
     column: Value,
     rows: Value | None = None,
     scale: Callable[[int, int], Value] | None = None,
+    partial: Ref | None = None,
 ) -> None:
     """Start the store of an accumulator at a position in a matrix; elements outside the matrix are dropped.
 
@@ -35,10 +81,13 @@ def store_tile(
         row, column: the position of the accumulator's corner.
         rows: the number of rows to store, at most m; all by default.
         scale: (first column, number of columns) -> the factor of that piece, which broadcasts to the piece.
+        partial: f32[m, n] in shared memory, added to the accumulator.
     """
 
     def value(first: int, count: int) -> Value:
         part = acc[:, first : first + count]
+        if partial is not None:
+            part = part + partial[:, pl.ds(first, count)]
         return part if scale is None else part.astype(jnp.float32) * scale(first, count)
 
     store_pieces(value, acc.shape[1], staging, out, row, column, rows)

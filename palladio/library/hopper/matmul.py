@@ -14,8 +14,8 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail, require_array, require_flag, stored, zeros
-from palladio.library.hopper.config import MatmulConfig, require_matmul_config
-from palladio.library.hopper.epilogue import store_tile
+from palladio.library.hopper.config import SPLITS, MatmulConfig, require_matmul_config
+from palladio.library.hopper.epilogue import partial_scratch, store_tile, store_with_partial
 from palladio.library.hopper.kept import Divided, RowBucket, called, counting, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
@@ -116,7 +116,15 @@ def _matmul_kernel(*refs: Ref, problem: _Problem, present: Value, **scratch: Any
         applied = None
         if scales.given and not scales.of_blocks:
             applied = epilogue_factor(scales, scale, row, own_rows, column, present)
-        store_tile(acc, scratch["staging"].at[group], out, row, column, scale=applied)
+
+        def put(partial: Ref | None = None) -> None:
+            staging = scratch["staging"].at[group if config.storing > 1 else 0]
+            store_tile(acc, staging, out, row, column, scale=applied, partial=partial)
+
+        if config.split == "k":
+            store_with_partial(acc, group, scratch, put)
+        else:
+            put()
 
     ring = Ring.of(scratch, "operands", (*config.shared, ())[: 3 if scales.of_blocks else 2])
     PersistentProduct(
@@ -186,15 +194,15 @@ def matmul(
     scales, factors = scales_of(x_scale, y_scale, m, n, k)
     dtype = product_dtype(preferred_element_type, dtype_of(x), bool(factors))
     if config is not None:
-        config = require_matmul_config(config, dtype_of(x), dtype)
+        config = require_matmul_config(config, dtype_of(x), dtype, splits=SPLITS)
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
     operands, sums = (dtype_of(x), dtype_of(y)), jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
 
     def kernel(rows: int, counted: bool = False) -> Any:
-        product = Product(rows, n, k, dtype_of(x), dtype, scaled=scales.of_blocks)
+        product = Product(rows, n, k, dtype_of(x), dtype, splits=SPLITS, scaled=scales.of_blocks)
         chosen = division("matmul", product, bool(transpose_rhs)) if config is None else config
-        chosen = require_matmul_config(chosen, dtype_of(x), dtype)
+        chosen = require_matmul_config(chosen, dtype_of(x), dtype, splits=SPLITS)
         if scales.of_blocks:
             require_scaled_config(chosen)
         problem = _Problem(rows, n, k, chosen, bool(transpose_rhs), scales, sums)
@@ -226,6 +234,7 @@ def _kernel(problem: _Problem, x: Any, y: Any, dtype: Any, interpret: Any, prese
     scratch = {
         **ring_scratch("operands", problem.blocks(x, y), config.stages, peers),
         "staging": config.staging(dtype),
+        **(partial_scratch(*config.own_shape, problem.sums) if config.split == "k" else {}),
     }
     return plgpu.kernel(
         functools.partial(_matmul_kernel, problem=problem, present=present),

@@ -1,9 +1,9 @@
 """An analytic model that chooses the default configuration of a matrix product.
 
 A candidate is a tile, its split between the two compute warpgroups, and a cluster. Blocks are persistent, one for
-each multiprocessor, so that the product takes as long as the block with most tiles; a tile takes, in clocks,
+each multiprocessor, so that the product takes as long as the block with most tiles, or as main memory. In clocks,
 
-    steps * max(tensor, shared, feed) + epilogue
+    max(tiles * steps * max(tensor, shared, feed), memory) + tiles * epilogue
 
 tensor    the multiply-adds of a step, over those of a multiprocessor's tensor cores in a clock: 4,096 over the bytes
           of an element (2,048 of 16 bits: 989 TFLOP/s, 132 multiprocessors, 1.83 GHz; NVIDIA, "H100 Tensor Core GPU
@@ -12,14 +12,18 @@ shared    the bytes that the products read from shared memory, at 128 in a clock
           left operand and its columns of the right one.
 feed      the bytes that the block loads inside the arrays, with shared loads of a cluster counted by half, from an L2
           cache that delivers 6,154 in a clock to all multiprocessors (deepseek-ai/DeepGEMM, heuristics/sm90.hpp).
-epilogue  the store of the result through shared memory. The ring fills meanwhile, but the tensor cores are idle.
+memory    the bytes of the operands and of the result, each moved once, at 1,830 in a clock (3.35 TB/s; the same page of
+          NVIDIA). With few blocks or small rings, fewer bytes are in flight than this takes: those of the rings, in
+          every 1,500 clocks of latency under load. Little's law; the latency is an estimate.
+epilogue  the store of the result through shared memory, after that of a partial sum if steps are split. The ring
+          fills meanwhile, but the tensor cores are idle.
 
 Of candidates with equal times, the model chooses the one with more stages: loads run further ahead.
 
 raster    the order of tiles. Concurrent tiles read their rows and columns from main memory once, and from the L2 cache
           afterwards; the width of bands minimises these rows and columns: they are nearly a square.
 
-The model ignores clocks that fall under load, latencies, and main memory, which all candidates read alike. It has not
+The model ignores clocks that fall under load, launches, and the first fill of the ring. It has not
 been validated with times on a card. `palladio tune` measures its candidates (`tuned`).
 """
 
@@ -34,7 +38,8 @@ from typing import Any
 
 import palladio as pl
 import palladio.gpu as plgpu
-from palladio.library.hopper.config import ROW_BYTES, SCALED, MatmulConfig, shared_bytes_of
+from palladio.library.hopper.config import PROMOTED_STEPS, ROW_BYTES, SCALED, MatmulConfig, shared_bytes_of
+from palladio.library.hopper.epilogue import SUM_BYTES
 from palladio.library.hopper.limits import CARD, COMPUTE_GROUPS, FLOATS_OF_8_BITS
 
 PRODUCTS = 4096
@@ -46,10 +51,20 @@ SHARED_BYTES = 128
 CACHE_BYTES = 6154
 """Bytes that the L2 cache delivers in a clock, to all multiprocessors."""
 
-ACCUMULATED = 128
+MEMORY_BYTES = 1830
+"""Bytes that main memory delivers in a clock."""
+
+LATENCY = 1500
+"""Clocks from a load of main memory to its data, while many are in flight."""
+
+ACCUMULATED = 192
 """The most registers of a thread for accumulators; others hold addresses and values of the epilogue."""
 
-TILES = (*itertools.product((128, 256), (64, 128, 192, 256), "m"), *itertools.product((64,), (128, 256), "n"))
+TILES = (
+    *itertools.product((128, 256), (64, 128, 192, 256), "m"),
+    *itertools.product((64,), (128, 256), "n"),
+    (64, 64, "k"),
+)
 """Rows, columns and split. Columns of a warpgroup are whole swizzled rows of a right operand `[k, n]`."""
 
 FEWEST_STAGES, MOST_STAGES = 3, 8
@@ -64,6 +79,7 @@ class Product:
     Fields:
         operand, result: the dtypes of the operands and of the result.
         clusters: the axes along which clusters are supported.
+        splits: the axes that the compute warpgroups can divide.
         scaled: True if blocks of 128 along k have factors.
         paired: True if two columns of the product, one of each half of a tile, make one of the result.
     """
@@ -77,10 +93,17 @@ class Product:
     clusters: Sequence[str] = ("m", "n")
     scaled: bool = False
     paired: bool = False
+    splits: Sequence[str] = ("m", "n")
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the operands and of the result."""
+        sides = self.m * self.k + self.k * self.n
+        return int(self.groups * (sides * self.operand.itemsize + self.m * self.n * self.result.itemsize))
 
     @property
     def promoted(self) -> bool:
-        """True if sums leave the tensor cores after each step, as for 8-bit floats, which keep fewer bits there."""
+        """True if sums leave the tensor cores after a few steps, as for 8-bit floats, which keep fewer bits there."""
         return self.scaled or self.operand in FLOATS_OF_8_BITS
 
 
@@ -90,22 +113,37 @@ def clocks(product: Product, config: MatmulConfig, multiprocessors: int) -> floa
     sides = min(config.tile_m, product.m), min(config.tile_n, product.n)
     left, right = (side * config.tile_k * size for side in sides)
     tensor = config.tile_m * config.tile_n * config.tile_k * size / PRODUCTS
-    shared = COMPUTE_GROUPS * (rows + columns) * config.tile_k * size / SHARED_BYTES
+    depth = config.tile_k // (COMPUTE_GROUPS if config.split == "k" else 1)
+    shared = COMPUTE_GROUPS * (rows + columns) * depth * size / SHARED_BYTES
     fed = CACHE_BYTES / multiprocessors
     loaded = left / (2 if config.cluster == "n" else 1) + right / (2 if config.cluster == "m" else 1)
-    written = config.tile_m * config.tile_n * product.result.itemsize
-    epilogue = 2 * written / SHARED_BYTES + written / fed
-    tile = pl.cdiv(product.k, config.tile_k) * max(tensor, shared, loaded / fed) + epilogue
     plane = config.plane(pl.cdiv(product.m, config.tile_m), pl.cdiv(product.n, config.tile_n))
-    clusters = max(1, multiprocessors // math.prod(config.cluster_shape))
-    return float(pl.cdiv(product.groups * math.prod(plane), clusters) * tile)
+    tiles, peers = product.groups * math.prod(plane), math.prod(config.cluster_shape)
+    clusters = min(tiles, max(1, multiprocessors // peers))
+    rounds = pl.cdiv(tiles, max(1, clusters))
+    steps = pl.cdiv(product.k, config.tile_k) * max(tensor, shared, loaded / fed)
+    delivered = min(MEMORY_BYTES, clusters * peers * config.stages * loaded / LATENCY)
+    memory = product.bytes / delivered if delivered else 0.0
+    return float(max(rounds * steps, memory) + rounds * _epilogue(product, config, fed))
+
+
+def _epilogue(product: Product, config: MatmulConfig, fed: float) -> float:
+    """The modelled clocks of the store of a tile."""
+    area = config.tile_m * config.tile_n
+    written = area * product.result.itemsize
+    exchanged = area * SUM_BYTES if config.split == "k" else 0
+    return float(2 * (written + exchanged) / SHARED_BYTES + written / fed)
 
 
 def candidates(product: Product) -> Iterator[MatmulConfig]:
     """The configurations that fit into a block."""
     each = product.promoted + 1
     for tile_m, tile_n, split in TILES:
-        tile = MatmulConfig(tile_m, tile_n, ROW_BYTES // product.operand.itemsize, split=split)
+        if split not in product.splits or (split == "k" and product.promoted):
+            continue
+        # Each warpgroup multiplies whole swizzled rows.
+        depth = ROW_BYTES // product.operand.itemsize * (COMPUTE_GROUPS if split == "k" else 1)
+        tile = MatmulConfig(tile_m, tile_n, depth, split=split)
         if each * math.prod(tile.own_shape) > ACCUMULATED * CARD.warpgroup_threads:
             continue
         if product.scaled and SCALED % tile_n:
@@ -125,12 +163,13 @@ def candidates(product: Product) -> Iterator[MatmulConfig]:
         extents = {"m": pl.cdiv(product.m, tile_m), "n": pl.cdiv(product.n, tile_n)}
         for cluster in (None, *product.clusters):
             if cluster is None or extents[cluster] > 1:
-                yield dataclasses.replace(tile, stages=stages, cluster=cluster, promote=product.promoted)
+                promote = PROMOTED_STEPS if product.promoted else False
+                yield dataclasses.replace(tile, stages=stages, cluster=cluster, promote=promote)
 
 
 def fits(product: Product, config: MatmulConfig) -> bool:
-    """True if the buffers fit, with a page for barriers and alignment, and for the factors of each stage."""
-    factors = config.stages * config.tile_m * 4 if product.scaled else 0
+    """True if the buffers fit, with a page for barriers and alignment, and the factors of each stage with another."""
+    factors = config.stages * config.tile_m * 4 + CARD.shared_alignment if product.scaled else 0
     needed = shared_bytes_of(config, product.operand, product.result) + factors + CARD.shared_alignment
     return needed <= CARD.shared_bytes
 

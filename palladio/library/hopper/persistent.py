@@ -57,8 +57,8 @@ class PersistentProduct:
         registers: the registers of a compute thread and of a memory thread.
         sums: the dtype of the accumulator.
         factor: (tile, step, *blocks) -> the factor of one step's product before it is added to the sum, which
-            broadcasts to the accumulator. With it, or with `promote` in the configuration, the sum over the steps is
-            in float32 registers, outside the tensor cores.
+            broadcasts to the accumulator. With it, the sum over the steps is in float32 registers, outside the tensor
+            cores; with `promote` in the configuration, the sum over groups of steps is.
         known: (tile) -> data of a tile for `sources` that is loaded once.
         occupied: (tile) -> True if there are rows in this warpgroup's part of an active tile; None if there always are.
     """
@@ -115,8 +115,8 @@ class PersistentProduct:
     def compute(self, tile: OutputTile, before: Value) -> None:
         """Compute a warpgroup's part of a tile."""
 
-        promoted = self.factor is not None or self.config.promote
-        add = self.promoted if promoted else self.sum
+        promoted = self.promoted if self.config.promote else self.sum
+        add = promoted if self.factor is None else self.scaled
         some = tile.active if self.occupied is None else tile.active & self.occupied(tile)
 
         @pl.when(some)
@@ -134,8 +134,8 @@ class PersistentProduct:
             self.ring.take(before + step)
             self.ring.give_back(before + step)
 
-    def promoted(self, total: Ref, tile: OutputTile, before: Value) -> None:
-        """Sum the products of all steps outside the tensor cores and store the result.
+    def scaled(self, total: Ref, tile: OutputTile, before: Value) -> None:
+        """Sum the products of all steps, each by its factor, outside the tensor cores and store the result.
 
         The two compute warpgroups alternate: one adds while the products of the other are in flight.
         """
@@ -143,28 +143,52 @@ class PersistentProduct:
         @pl.loop(0, tile.steps)
         def _(step: Value) -> None:
             blocks = self.ring.take(before + step)
-            factor = None if self.factor is None else self.factor(tile, step, *blocks)
+            factor = self.factor(tile, step, *blocks)  # type: ignore[misc]
 
             def scoped(acc: Ref) -> None:
                 self.multiply(acc, tile, step, *blocks)
                 plgpu.wgmma_wait(0)
                 self.ring.give_back(before + step)
-                total[...] = total[...] + (acc[...] if factor is None else acc[...] * factor)
+                total[...] = total[...] + acc[...] * factor
 
             pl.run_scoped(scoped, plgpu.ACC(self.config.own_shape, self.sums))
 
         self.store(total, tile)
 
+    def promoted(self, total: Ref, tile: OutputTile, before: Value) -> None:
+        """Sum the products of a few steps on the tensor cores, these sums outside of them, and store the result."""
+        count = int(self.config.promote)
+        whole, rest = tile.steps // count, tile.steps % count
+
+        def add(first: Value, steps: Value) -> None:
+            def scoped(acc: Ref) -> None:
+                self.multiplied(acc, tile, before, first, steps)
+                total[...] = total[...] + acc[...]
+
+            pl.run_scoped(scoped, plgpu.ACC(self.config.own_shape, self.sums))
+
+        pl.loop(0, whole)(lambda part: add(part * count, count))
+        if not isinstance(rest, int):
+            pl.when(rest > 0)(lambda: add(whole * count, rest))
+        elif rest:
+            add(whole * count, rest)
+        self.store(total, tile)
+
     def sum(self, acc: Ref, tile: OutputTile, before: Value) -> None:
         """Sum the products of all steps on the tensor cores and store the result."""
+        self.multiplied(acc, tile, before, 0, tile.steps)
+        self.store(acc, tile)
 
-        @pl.loop(0, tile.steps)
+    def multiplied(self, acc: Ref, tile: OutputTile, before: Value, first: Value, steps: Value) -> None:
+        """Add the products of steps from `first`, and wait for them."""
+        before = before + first
+
+        @pl.loop(0, steps)
         def _(step: Value) -> None:
-            self.multiply(acc, tile, step, *self.ring.take(before + step))
+            self.multiply(acc, tile, first + step, *self.ring.take(before + step))
             # One product stays in flight: the buffers of the previous one are free.
             plgpu.wgmma_wait(1)
             pl.when(step > 0)(lambda: self.ring.give_back(before + step - 1))
 
         plgpu.wgmma_wait(0)
-        pl.when(tile.steps > 0)(lambda: self.ring.give_back(before + tile.steps - 1))
-        self.store(acc, tile)
+        pl.when(steps > 0)(lambda: self.ring.give_back(before + steps - 1))

@@ -1,6 +1,6 @@
 """Configurations by measurement: those of the model beside each other on the card, the fastest kept for later calls.
 
-All candidates for a product have the same steps along the contracted axis, in the same order, so that a sum has the
+All candidates for a product add the same steps along the contracted axis in the same order, so that a sum has the
 same bits with each of them as far as an instruction of the tensor cores adds the same products in the same way in tiles
 of any size. Those for attention have other blocks of keys, and other last bits.
 """
@@ -17,7 +17,7 @@ import numpy as np
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio.library.checks import dtype_of
-from palladio.library.hopper.config import MatmulConfig
+from palladio.library.hopper.config import SPLITS, MatmulConfig
 from palladio.library.hopper.kept import kernel_rows
 from palladio.library.hopper.limits import product_dtype
 from palladio.library.hopper.model import BANDS, FEWEST_STAGES, Product, choose, fits, ranked, with_raster
@@ -32,7 +32,7 @@ LIKELY = 2.0
 FEWER_STAGES = 2
 """The most stages less than the model's that are measured."""
 
-_AXES = None, "m", "n"
+_AXES = None, "m", "n", "k"
 
 
 def division(function: str, product: Product, transposed: bool = False) -> MatmulConfig:
@@ -86,7 +86,7 @@ def _configuration(numbers: Sequence[int]) -> MatmulConfig:
         snake=_AXES[snake] or "m",
         snake_width=width,
         cluster=_AXES[cluster],
-        promote=bool(promote),
+        promote=promote or False,
     )
 
 
@@ -153,7 +153,9 @@ class Measurement(Timed):
     def candidates(self) -> list[MatmulConfig]:
         """Tiles and clusters, each with its raster and as many stages as fit, the model's choice first."""
         every = ranked(self.product)
-        return [with_raster(self.product, each) for time, each in every if time <= LIKELY * every[0][0]]
+        least, model = every[0]
+        likely = [each for time, each in every if time <= LIKELY * least and each.sums_like(model)]
+        return [with_raster(self.product, each) for each in likely]
 
     def neighbours(self, config: MatmulConfig) -> list[MatmulConfig]:
         """A configuration, then the same tile with other rasters and fewer stages."""
@@ -217,7 +219,8 @@ def measurement(
         rows = kernel_rows(m, (k * operand.itemsize, n * dtypes[1].itemsize))
         of_blocks = _of_blocks(factors, (m, n, k), None if sizes is None else groups, names)
         clusters = ("m", "n") if name == "matmul" else ("n",)
-        product = Product(pl.cdiv(rows, groups), n, k, *dtypes, groups, clusters, of_blocks)
+        splits = SPLITS if name == "matmul" else ("m", "n")
+        product = Product(pl.cdiv(rows, groups), n, k, *dtypes, groups, clusters, of_blocks, splits=splits)
         shapes = (rows, k), tuple(map(int, rhs.shape))
     operands = [pl.ShapeDtypeStruct(shape, dtype_of(each)) for shape, each in zip(shapes, (lhs, rhs), strict=True)]
     options = {"preferred_element_type": preferred, **({} if name == "tgmm" else {"transpose_rhs": transposed})}
