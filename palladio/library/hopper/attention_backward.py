@@ -103,7 +103,10 @@ def _queries_kernel(
     own, step_rows = config.block_own, config.block_step
     ring = Ring.of(scratch, "steps")
     group, head = pl.axis_index("warpgroup"), pl.axis_index("head")
-    first = pl.axis_index("block") * _owned(problem)
+    block = pl.axis_index("block")
+    if problem.causal:
+        block = pl.axis_size("block") - 1 - block  # the longest blocks first, as in `attention`
+    first = block * _owned(problem)
     steps = (problem.present_keys + (step_rows - 1)) // step_rows
     if problem.causal:
         steps = jnp.minimum(steps, (first + _owned(problem) + step_rows - 1) // step_rows)
@@ -484,6 +487,7 @@ def _kernel(
         grid_names=("head", "block"),
         num_threads=COMPUTE_GROUPS + 1,
         thread_name="warpgroup",
+        compiler_params=plgpu.CompilerParams(approx_math=True),
         interpret=interpret,
         name=f"attention{body.__name__.removesuffix('_kernel')}_gradient",
     )
