@@ -180,6 +180,17 @@ def test_tgmm() -> None:
         assert error(got, transposed(lhs, rhs, sizes)) < 1e-6
 
 
+def test_tgmm_of_groups_from_any_row_on_is_copied_by_the_copy_engine() -> None:
+    lhs, rhs, sizes = normal(128, 136), normal(136, 256), [3, 70, 0, 5, 50]
+    lhs[:, 3:73], rhs[78:] = np.inf, np.inf  # in a product of another group they would make a NaN
+    wide = lambda *args: hopper.tgmm(*args, preferred_element_type=np.float32)
+    assert "lhs +" not in lowered(wide, lhs, rhs, np.int32(sizes)).text
+    (got,) = on_twin(wide, lhs, rhs, np.int32(sizes), order=(2, 0, 1), schedules=EARLY_AND_LATE[:1])
+    for group, (start, end) in {0: (0, 3), 3: (73, 78)}.items():
+        assert error(got[group], product(lhs[:, start:end], rhs[start:end])) < 1e-6
+    assert not got[2].any()
+
+
 @pytest.mark.parametrize("axis", ["m", "n"])
 def test_tgmm_of_clusters_whose_blocks_share_loads(axis: str) -> None:
     config = hopper.MatmulConfig(tile_n=128, cluster=axis, blocks=2)

@@ -97,3 +97,24 @@ def test_a_column_that_is_promised_to_be_a_multiple_is_copied_in_wide_pieces() -
         inside = range(max(first, 0), min(first + COLUMNS, 36))
         wanted[:, inside.start - first : inside.stop - first] = x[:, inside.start : inside.stop]
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_the_copy_engine_copies_from_multiples_of_16_bytes_only() -> None:
+    def body(first: Any, x: Any, out: Any, tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(x.at[:, pl.ds(first[0], COLUMNS)], tile, full)
+        plgpu.barrier_wait(full)
+        plgpu.copy_smem_to_gmem(tile, out.at[:, pl.ds(first[0], COLUMNS)])
+        plgpu.wait_smem_to_gmem(0)
+
+    x = numbers(BF16, ROWS, 32)
+    call = kernel(body, x.shape, BF16, [plgpu.SMEM((ROWS, COLUMNS), BF16), plgpu.Barrier()])
+    text = lowered(call, np.int32([0]), x).text
+    assert "pal::tma_load" in text and "pal::tma_store" in text
+    for first in (0, 8, 3, 5):
+        (found,) = on_twin(call, np.int32([first]), x, schedules=SCHEDULES[2:3])
+        part = slice(first, first + COLUMNS)
+        np.testing.assert_array_equal(found[:, part].view(np.uint16), x[:, part].view(np.uint16))
+
+
+def test_a_copy_from_a_known_odd_column_is_made_by_the_threads() -> None:
+    assert pieces(BF16, 32, 3) == "u16"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from palladio.hopper.emit.rows import Rows, in_pieces, rows_of
 from palladio.hopper.emit.scalars import memory_type, to_memory
 from palladio.hopper.emit.scope import Rule, Scope
@@ -92,6 +94,12 @@ class Copy:
         tests = [*others, *(each.test_all(self.inner.sizes) for each in limits)]
         return " && ".join(dict.fromkeys(test for test in tests if test is not None)) or None
 
+    @property
+    def aligned(self) -> str | None:
+        """True if the copy begins at a multiple of 16 bytes of a row, as a C expression; None if it is known to."""
+        first, elements = self.part.starts[-1], PIECE // self.buffer.layout.itemsize
+        return None if first.factor % elements == 0 else f"({first.at}) % {elements} == 0"
+
 
 def sides(scope: Scope, eqn: Eqn, array: int, buffer: int, indices: Sequence[object]) -> Copy:
     """The two sides of a copy."""
@@ -143,6 +151,10 @@ def boxes(copy: Copy) -> list[Box]:
         raise Refused("the copy engine takes arrays whose rows are a multiple of 16 bytes", got=str(copy.array.type))
     if sizes[-1] * itemsize % PIECE:
         raise Refused("the copy engine copies a multiple of 16 bytes of each row", got=f"{sizes[-1] * itemsize} bytes")
+    first = copy.part.starts[-1].constant
+    if first is not None and first * itemsize % PIECE:
+        # The text of the ISA does not say so: an H200 ends such a copy with an illegal instruction.
+        raise Refused("the copy engine copies rows from a multiple of 16 bytes on", got=f"{first * itemsize} bytes")
     if not layout.swizzle and _uneven(copy.inner, layout):
         raise Refused("the copy engine fills shared memory from a multiple of 128 bytes on")
     axes = [axis for axis in range(len(sizes)) if sizes[axis] != 1] or [len(sizes) - 1]
@@ -213,11 +225,13 @@ def _places(sizes: Sequence[int], steps: Sequence[int]) -> Iterator[list[int]]:
             yield [at, *rest]
 
 
-def spec(copy: Copy, shape: tuple[int, ...]) -> MapSpec:
+def spec(copy: Copy, shape: tuple[int, ...], reduction: str | None = None) -> MapSpec:
     """The tensor map for boxes of a shape."""
-    dims, itemsize = copy.part.shape, copy.buffer.layout.itemsize
+    dims, itemsize, dtype = copy.part.shape, copy.buffer.layout.itemsize, copy.array.type.dtype
     strides = tuple(math.prod(dims[n + 1 :]) * itemsize for n in range(len(dims) - 1))
-    return MapSpec(copy.array.number, copy.array.type.dtype, dims, strides, shape, copy.buffer.layout.swizzle)
+    if reduction == "add" and dtypes.short_name(dtype) == "i64":
+        dtype = np.dtype(np.uint64)  # the engine adds without a sign only, and sums have the same bits
+    return MapSpec(copy.array.number, dtype, dims, strides, shape, copy.buffer.layout.swizzle)
 
 
 def coordinates(copy: Copy, box: Box, more: Sequence[Index] | None = None) -> str:
@@ -256,19 +270,22 @@ def _load(scope: Scope, eqn: Eqn) -> None:
     missed = copy.all_or_none(copy.inner_limits)  # if one fails, nothing is written
     condition = copy.tested(missed, condition)
     partial = [each for each in (*copy.outer_limits, *copy.inner_limits) if each not in missed]
-    if not partial:
+    inside = copy.tested(partial, copy.aligned)
+    if inside is None:
         _load_boxes(scope, copy, found, barriers, number, condition, eqn.collective)
         return
-    with _either(scope, copy.tested(partial)) as branch:
+    # Blocks that share a load have the same source, so that all of them find it aligned or none.
+    collective = () if partial else eqn.collective
+    with _either(scope, inside) as branch:
         with branch():
-            _load_boxes(scope, copy, found, barriers, number, condition, ())
+            _load_boxes(scope, copy, found, barriers, number, condition, collective)
         with branch():
             _load_by_threads(scope, copy, barriers, number, condition)
 
 
 @contextmanager
-def _either(scope: Scope, inside: str | None) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Two branches: TMA's, if all elements are inside, and the threads'; neither counts as a synchronisation."""
+def _either(scope: Scope, inside: str) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Two branches: TMA's, if it can make the copy, and the threads'; neither counts as a synchronisation."""
     heads = iter((f"if ({inside})", "else"))
     read, written = set(scope.sites.read), set(scope.sites.written)
     yield lambda: scope.w.block(next(heads))
@@ -370,10 +387,11 @@ def _store(scope: Scope, eqn: Eqn) -> None:
     missed = copy.all_or_none(limits)
     condition = copy.tested(missed, condition)
     partial = [each for each in limits if each not in missed]
-    if not partial:
+    inside = copy.tested(partial, copy.aligned)
+    if inside is None:
         _store_boxes(scope, copy, found, condition, reduction)
         return
-    with _either(scope, copy.tested(partial)) as branch:
+    with _either(scope, inside) as branch:
         with branch():
             _store_boxes(scope, copy, found, condition, reduction)
         with branch():
@@ -387,7 +405,7 @@ _REDUCED: dict[str, tuple[str, ...]] = {
     "max": _EXTREMA,
     **dict.fromkeys(("and", "or", "xor"), ("i32", "u32", "i64", "u64")),
 }
-"""The dtypes of each reduction of the copy engine (PTX ISA, `cp.reduce.async.bulk.tensor`)."""
+"""The dtypes of each reduction of the copy engine (PTX ISA, `cp.reduce.async.bulk.tensor`); i64 is added as u64."""
 
 
 def _require_reduction(reduction: str, dtype: DType) -> None:
@@ -404,7 +422,7 @@ def _store_boxes(scope: Scope, copy: Copy, found: Sequence[Box], condition: str 
     """Store or reduce boxes by TMA."""
     lines = []
     for box in found:
-        name = scope.kernel.map(spec(copy, box.shape), copy.array.name)
+        name = scope.kernel.map(spec(copy, box.shape, reduction), copy.array.name)
         source = added(copy.buffer.base, copy.start, box.offset)
         call = "tma_store" if reduction is None else f"tma_reduce<pal::{reduction.upper()}>"
         lines.append(f"pal::{call}(&{name}, {source}, {coordinates(copy, box)});")

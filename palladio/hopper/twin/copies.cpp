@@ -42,6 +42,9 @@ static Box box_of(const TensorMap* map, const int* coordinates, u32 count) {
   if (spec->rank != count) fail("the tensor map has %u axes, the copy gives %u coordinates", spec->rank, count);
   Box box{*spec, {}};
   for (u32 axis = 0; axis < count; ++axis) box.start[axis] = coordinates[axis];
+  // Not in the text of the ISA: an H200 ends such a copy with an illegal instruction, Triton's manual forbids it.
+  if (box.start[0] * spec->item % 16)
+    fail("a box begins at element %d of a row, which is not at a multiple of 16 bytes", coordinates[0]);
   return box;
 }
 
@@ -207,11 +210,11 @@ static void combine(const TensorSpec& spec, Combiner how, u8* to, const u8* from
   }
 }
 
-// PTX ISA, "cp.reduce.async.bulk.tensor": the types that each operation takes.
+// PTX ISA, "cp.reduce.async.bulk": the types that each operation takes. An H200 refuses sums of s64.
 static void check_reduction(const TensorSpec& spec, Combiner how) {
   bool integer = spec.element >= S32 && spec.element <= U64;
   bool half = spec.element == F16 || spec.element == BF16;
-  bool fits = how == ADD               ? integer || half || spec.element == F32
+  bool fits = how == ADD               ? (integer && spec.element != S64) || half || spec.element == F32
               : how == MIN || how == MAX ? integer || half
                                          : integer && how <= XOR;
   if (!fits) fail("the reduction does not take elements of this type");

@@ -35,7 +35,7 @@ from palladio.library.checks import (
 )
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import Divided, RowBucket, called, counting, kept_call
+from palladio.library.hopper.kept import COPIED_BYTES, Divided, RowBucket, called, counting, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
     FLOATS,
@@ -53,6 +53,7 @@ from palladio.library.hopper.scales import (
     block_factor,
     block_rows,
     epilogue_factor,
+    factor_block,
     require_scaled_config,
     scales_of,
 )
@@ -118,7 +119,7 @@ class GroupedProblem:
         config = self.config
         matrix = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), lhs), pl.ShapeDtypeStruct(matrix, rhs)]
-        return [*found, pl.ShapeDtypeStruct((config.tile_m,), jnp.float32)] if self.scales.of_blocks else found
+        return [*found, factor_block(config.tile_m)] if self.scales.of_blocks else found
 
     def tgmm_blocks(self, dtype: Any) -> list[Any]:
         """The blocks of a stage of tgmm's ring, for operands of a dtype."""
@@ -242,7 +243,8 @@ def _gmm_kernel(
         plgpu.wgmma(acc, *config.own_operands(group, lhs_block, right))
 
     def factor(tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref, lhs_factors: Ref) -> Value:
-        return block_factor(scale(tile)["y"], lhs_factors, own_row, own_rows, tile.column, step)
+        start = step * all_rows + tile.first_row
+        return block_factor(scale(tile)["y"], lhs_factors, start, own_row, own_rows, tile.column, step)
 
     def store(acc: Ref, tile: OutputTile) -> None:
         rows = jnp.clip(tile.rows - own_row, 0, own_rows)
@@ -299,20 +301,28 @@ def _part(array: Ref, row: Value, column: Value, shape: tuple[int, int], end: Va
 
 
 def _tgmm_tile(
-    problem: GroupedProblem, sizes: Value, first: Value, group: Value, row: Value, column: Value
+    problem: GroupedProblem, sizes: Value, first: Value, group: Value, row: Value, column: Value, unit: int
 ) -> OutputTile:
-    """The tile of tgmm at a row and column, in tiles, of a group's matrix."""
+    """The tile of tgmm at a row and column, in tiles, of a group's matrix.
+
+    Args:
+        unit: the sum begins at a multiple of as many rows, with rows of earlier groups.
+    """
     config = problem.config
     number = jnp.arange(problem.selection.total)
     chosen = group + first
     size = jnp.sum(jnp.where(number == chosen, sizes, 0))
+    first_row = jnp.sum(jnp.where(number < chosen, sizes, 0))
+    skipped = lax.rem(first_row, jnp.int32(unit)) if unit > 1 else 0
+    rows = jnp.where(size > 0, size + skipped, 0)
     return OutputTile(
         group=group,
-        first_row=jnp.sum(jnp.where(number < chosen, sizes, 0)),
-        rows=size,
+        first_row=pl.multiple_of(first_row - skipped, unit),
+        skipped=skipped,
+        rows=rows,
         row=row * config.tile_m,
         column=column * config.tile_n,
-        steps=_parts(size, config.tile_k),
+        steps=_parts(rows, config.tile_k),
         active=True,  # the matrix of a group without rows is zero
     )
 
@@ -334,9 +344,11 @@ def _tgmm_kernel(
     ring = Ring.of(scratch, "operands", config.shared)
     known_sizes = sizes[...]
     group = pl.axis_index("warpgroup")
+    # Rows are the last axis of `lhs`, along which the copy engine begins at a multiple of 16 bytes.
+    unit = 1 if by_rows else COPIED_BYTES // lhs.dtype.itemsize
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
-        return _tgmm_tile(problem, known_sizes, first, info.index[0], *config.raster(info.index[1], *plane))
+        return _tgmm_tile(problem, known_sizes, first, info.index[0], *config.raster(info.index[1], *plane), unit)
 
     def rows_of(operand: int, tile: OutputTile, step: Value) -> Value:
         rows = pl.ds(tile.first_row + step * config.tile_k, config.tile_k)
@@ -351,13 +363,13 @@ def _tgmm_kernel(
         return left, rhs.at[rows_of(1, tile, step), pl.ds(tile.column, config.tile_n)]
 
     def multiply(acc: Ref, tile: OutputTile, step: Value, lhs_block: Ref, rhs_block: Ref) -> None:
-        rest = tile.rows - step * config.tile_k
+        skipped, rest = tile.skipped - step * config.tile_k, tile.rows - step * config.tile_k
 
-        @pl.when(rest < config.tile_k)
+        @pl.when((skipped > 0) | (rest < config.tile_k))
         def _() -> None:
-            # Zero the next group's rows in both operands, since 0 times an infinity is a NaN.
-            pl.when(group == 0)(lambda: _clear(lhs_block, 0 if by_rows else 1, rest))
-            pl.when(group == 1)(lambda: _clear(rhs_block, 0, rest))
+            # Zero the rows of other groups in both operands, since 0 times an infinity is a NaN.
+            pl.when(group == 0)(lambda: _clear(lhs_block, 0 if by_rows else 1, skipped, rest))
+            pl.when(group == 1)(lambda: _clear(rhs_block, 0, skipped, rest))
             plgpu.commit_smem()
             plgpu.barrier_arrive_and_wait(scratch["cleared"])
 
@@ -386,10 +398,11 @@ def _tgmm_gathered_kernel(
     _tgmm_kernel(sizes, lhs, rhs, out, problem, row_of=row_of, **scratch)
 
 
-def _clear(block: Ref, axis: int, first: Value) -> None:
-    """Write zeros to a block from an index along an axis."""
+def _clear(block: Ref, axis: int, first: Value, end: Value) -> None:
+    """Write zeros to a block outside of a range along an axis."""
     number = jnp.reshape(jnp.arange(block.shape[axis]), (-1, 1) if axis == 0 else (1, -1))
-    plgpu.store(block, jnp.zeros(block.shape, block.dtype), mask=jnp.broadcast_to(number >= first, block.shape))
+    outside = (number < first) | (number >= end)
+    plgpu.store(block, jnp.zeros(block.shape, block.dtype), mask=jnp.broadcast_to(outside, block.shape))
 
 
 @pl.checked_call

@@ -36,6 +36,7 @@ from palladio.library.hopper.scales import (
     block_factor,
     block_rows,
     epilogue_factor,
+    factor_block,
     require_scaled_config,
     scales_of,
 )
@@ -72,7 +73,7 @@ class _Problem:
         config = self.config
         y_shape = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
         found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), x), pl.ShapeDtypeStruct(y_shape, y)]
-        return [*found, pl.ShapeDtypeStruct((config.tile_m,), jnp.float32)] if self.scales.of_blocks else found
+        return [*found, factor_block(config.tile_m)] if self.scales.of_blocks else found
 
     def tile(self, info: plgpu.NDLoopInfo) -> OutputTile:
         """This block's tile at a step of its loop."""
@@ -109,7 +110,8 @@ def _matmul_kernel(*refs: Ref, problem: _Problem, present: Value, **scratch: Any
         plgpu.wgmma(acc, *config.own_operands(group, x_block, right))
 
     def factor(tile: OutputTile, step: Value, x_block: Ref, y_block: Ref, x_factors: Ref) -> Value:
-        return block_factor(scale["y"], x_factors, own_row, own_rows, tile.column, step)
+        start = step * present + tile.row
+        return block_factor(scale["y"], x_factors, start, own_row, own_rows, tile.column, step)
 
     def store(acc: Ref, tile: OutputTile) -> None:
         row, column = tile.row + own_row, tile.column + own_column

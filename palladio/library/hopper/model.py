@@ -41,6 +41,7 @@ import palladio.gpu as plgpu
 from palladio.library.hopper.config import PROMOTED_STEPS, ROW_BYTES, SCALED, MatmulConfig, shared_bytes_of
 from palladio.library.hopper.epilogue import SUM_BYTES
 from palladio.library.hopper.limits import CARD, COMPUTE_GROUPS, FLOATS_OF_8_BITS
+from palladio.library.hopper.scales import SPARE
 
 PRODUCTS = 4096
 """Multiply-adds of a multiprocessor's tensor cores in a clock, times the bytes of an element."""
@@ -169,7 +170,7 @@ def candidates(product: Product) -> Iterator[MatmulConfig]:
 
 def fits(product: Product, config: MatmulConfig) -> bool:
     """True if the buffers fit, with a page for barriers and alignment, and the factors of each stage with another."""
-    factors = config.stages * config.tile_m * 4 + CARD.shared_alignment if product.scaled else 0
+    factors = config.stages * (config.tile_m + SPARE) * 4 + CARD.shared_alignment if product.scaled else 0
     needed = shared_bytes_of(config, product.operand, product.result) + factors + CARD.shared_alignment
     return needed <= CARD.shared_bytes
 

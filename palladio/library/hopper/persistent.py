@@ -33,6 +33,7 @@ class OutputTile:
         row, column: the position of the tile in the result. i32[].
         steps: the number of steps of the sum.
         active: True if there is anything to store.
+        skipped: the first of `rows` that are not in the sum, in tgmm.
     """
 
     group: Value
@@ -42,6 +43,7 @@ class OutputTile:
     column: Value
     steps: Value
     active: Value
+    skipped: Value = 0
 
 
 @dataclass(frozen=True)

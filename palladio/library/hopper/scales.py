@@ -13,12 +13,19 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio import lax
 from palladio.library.checks import dtype_of, fail
 from palladio.library.hopper.config import SCALED, MatmulConfig
 
 Array = Any
 Ref = Any
 Value = Any
+
+COPIED = 4
+"""The copy engine copies factors from a multiple of as many on."""
+
+SPARE = 32
+"""Elements after the factors of a tile's rows in their buffer: at least 3, and whole lines of 128 bytes."""
 
 TENSOR, GROUP, ROW, BLOCK = "tensor", "group", "row", "block"
 
@@ -111,27 +118,41 @@ def require_scaled_config(config: MatmulConfig) -> None:
         )
 
 
+def factor_block(tile_m: int) -> Any:
+    """The buffer of the factors of a tile's rows in one block along k."""
+    return pl.ShapeDtypeStruct((tile_m + SPARE,), jnp.float32)
+
+
 def block_rows(factors: Ref, step: Value, first: Value, count: int, rows: Value) -> Ref:
-    """f32[count]: the factors of rows of x from `first` in one block along k.
+    """f32[count + SPARE]: the factors of rows of x from `first` in one block along k, after up to 3 others.
 
     Args:
         factors: f32[k / 128 * rows].
         rows: the number of rows of x.
     """
-    return factors.at[pl.ds(step * rows + first, count)]
+    start = step * rows + first
+    return factors.at[pl.ds(pl.multiple_of(start - _skipped(start), COPIED), count + SPARE)]
 
 
-def block_factor(y_scale: Ref, x_factors: Ref, row: Value, rows: int, column: Value, step: Value) -> Value:
+def _skipped(start: Value) -> Value:
+    """The factors that are copied before the first one, since the copy engine begins at a multiple of 16 bytes."""
+    return lax.rem(start, jnp.int32(COPIED))
+
+
+def block_factor(
+    y_scale: Ref, x_factors: Ref, start: Value, row: Value, rows: int, column: Value, step: Value
+) -> Value:
     """f32[rows, 1]: the factors of one block along k.
 
     Args:
         y_scale: f32[n / 128, k / 128].
-        x_factors: f32[tile_m], the factors of a tile's rows, in shared memory.
+        x_factors: the factors that `block_rows` selects, in shared memory.
+        start: the position of the tile's first factor among all.
         row, rows: the selected rows.
         column: the first column of the tile; a tile past the last column is computed for a cluster, not stored.
     """
     block = jnp.minimum(column // SCALED, y_scale.shape[0] - 1)
-    return (x_factors[pl.ds(row, rows)] * y_scale[block, step])[:, None]
+    return (x_factors[pl.ds(_skipped(start) + row, rows)] * y_scale[block, step])[:, None]
 
 
 def epilogue_factor(

@@ -57,39 +57,56 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = pal::warp_sum(folded[r]);
-      const int i_12 = i_11 * 128;
-      const int i_13 = i_8 * 256;
-      const int i_14 = (int)((u32)folded[0] + (u32)63);
-      const int i_15 = i_14 / 64;
+      int v_2[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = ((((int)(thread % 32)) < i_6) ? loaded[r] : 0);
+      int folded_2[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_2[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = pal::warp_sum(folded_2[r]);
+      const int i_12 = folded_2[0] % 8;
+      const bool is_2 = folded[0] > 0;
+      const int i_13 = (int)((u32)folded[0] + (u32)i_12);
+      const int i_14 = (is_2 ? i_13 : 0);
+      const int i_15 = i_11 * 128;
+      const int i_16 = i_8 * 256;
+      const int i_17 = (int)((u32)i_14 + (u32)63);
+      const int i_18 = i_17 / 64;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         pal::keep(acc[0]);
         PAL_ROLLED
-        for (int step_2 = 0; step_2 < i_15; ++step_2) {
-          const int i_16 = (int)((u32)carry + (u32)step_2);
-          const u32 i_17 = (u32)i_16;
-          const u32 i_18 = i_17 % 4u;
-          const int i_19 = (int)i_18;
-          pal::wait(smem + 197664 + i_19 * 8, operands_filled_phases >> i_19 & 1);
-          operands_filled_phases ^= 1u << i_19;
-          const int i_20 = step_2 * 64;
-          const int i_21 = (int)((u32)folded[0] - (u32)i_20);
-          const bool is_2 = i_21 < 64;
-          if (is_2) {
-            int v_2[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = (int)(r * 32 + thread % 32);
-            bool v_3[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = v_2[r] >= i_21;
+        for (int step_2 = 0; step_2 < i_18; ++step_2) {
+          const int i_19 = (int)((u32)carry + (u32)step_2);
+          const u32 i_20 = (u32)i_19;
+          const u32 i_21 = i_20 % 4u;
+          const int i_22 = (int)i_21;
+          pal::wait(smem + 197664 + i_22 * 8, operands_filled_phases >> i_22 & 1);
+          operands_filled_phases ^= 1u << i_22;
+          const int i_23 = step_2 * 64;
+          const int i_24 = i_12 - i_23;
+          const int i_25 = (int)((u32)i_14 - (u32)i_23);
+          const bool is_3 = i_24 > 0;
+          const bool is_4 = i_25 < 64;
+          const bool is_5 = is_3 | is_4;
+          if (is_5) {
+            int v_3[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = (int)(r * 32 + thread % 32);
+            bool v_4[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = v_3[r] < i_24;
+            bool v_5[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_5[r] = v_3[r] >= i_25;
+            bool v_6[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_6[r] = v_4[r] | v_5[r];
             pal::sync_named(1, 128);
             const u32 moved = smem + 231424;
-            PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_3[r]));
+            PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_6[r]));
             pal::sync_named(1, 128);
             bool moved_2[8];
             PAL_UNROLL for (int r = 0; r < 8; ++r) moved_2[r] = pal::load_shared<u8>(moved + (0) * 64 + (r + thread % 8 * 8)) != 0;
             bool spread[64];
             PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = moved_2[r % 8];
-            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_19 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_22 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(1, 128);
             pal::sync_warp();
@@ -97,8 +114,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             pal::wait(smem + 0, cleared_phases & 1);
             cleared_phases ^= 0x1;
           }
-          const u64 left_2 = pal::descriptor(smem + 1024 + i_19 * 16384, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 66560 + i_19 * 32768, 8192, 1024, 1);
+          const u64 left_2 = pal::descriptor(smem + 1024 + i_22 * 16384, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 66560 + i_22 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -106,28 +123,28 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_3 = step_2 > 0;
-          if (is_3) {
-            const int i_22 = (int)((u32)carry + (u32)step_2);
-            const int i_23 = (int)((u32)i_22 - (u32)1);
-            const u32 i_24 = (u32)i_23;
-            const u32 i_25 = i_24 % 4u;
-            const int i_26 = (int)i_25;
+          const bool is_6 = step_2 > 0;
+          if (is_6) {
+            const int i_26 = (int)((u32)carry + (u32)step_2);
+            const int i_27 = (int)((u32)i_26 - (u32)1);
+            const u32 i_28 = (u32)i_27;
+            const u32 i_29 = i_28 % 4u;
+            const int i_30 = (int)i_29;
             pal::sync_warp();
-            if (lane < 2) pal::arrive_peer(smem + 197632 + i_26 * 8, lane % 2);
+            if (lane < 2) pal::arrive_peer(smem + 197632 + i_30 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_4 = i_15 > 0;
-        if (is_4) {
-          const int i_27 = (int)((u32)carry + (u32)i_15);
-          const int i_28 = (int)((u32)i_27 - (u32)1);
-          const u32 i_29 = (u32)i_28;
-          const u32 i_30 = i_29 % 4u;
-          const int i_31 = (int)i_30;
+        const bool is_7 = i_18 > 0;
+        if (is_7) {
+          const int i_31 = (int)((u32)carry + (u32)i_18);
+          const int i_32 = (int)((u32)i_31 - (u32)1);
+          const u32 i_33 = (u32)i_32;
+          const u32 i_34 = i_33 % 4u;
+          const int i_35 = (int)i_34;
           pal::sync_warp();
-          if (lane < 2) pal::arrive_peer(smem + 197632 + i_31 * 8, lane % 2);
+          if (lane < 2) pal::arrive_peer(smem + 197632 + i_35 * 8, lane % 2);
         }
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
@@ -135,70 +152,70 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         pal::sync_named(1, 128);
         float part[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part[r] = acc[0][r];
-        float v_4[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = part[r];
+        float v_7[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_7[r] = part[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3]), pal::pack_bf16(v_4[r + 4], v_4[r + 5]), pal::pack_bf16(v_4[r + 6], v_4[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_7[r], v_7[r + 1]), pal::pack_bf16(v_7[r + 2], v_7[r + 3]), pal::pack_bf16(v_7[r + 4], v_7[r + 5]), pal::pack_bf16(v_7[r + 6], v_7[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656, i_13, i_12, i_6);
+          pal::tma_store(&out_boxes, smem + 198656, i_16, i_15, i_6);
           pal::bulk_commit();
         }
         float part_2[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part_2[r] = acc[0][r + 32];
-        float v_5[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_5[r] = part_2[r];
+        float v_8[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_8[r] = part_2[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_5[r], v_5[r + 1]), pal::pack_bf16(v_5[r + 2], v_5[r + 3]), pal::pack_bf16(v_5[r + 4], v_5[r + 5]), pal::pack_bf16(v_5[r + 6], v_5[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_8[r], v_8[r + 1]), pal::pack_bf16(v_8[r + 2], v_8[r + 3]), pal::pack_bf16(v_8[r + 4], v_8[r + 5]), pal::pack_bf16(v_8[r + 6], v_8[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
-        const int i_32 = i_13 + 64;
+        const int i_36 = i_16 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_32, i_12, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_36, i_15, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(1, 128);
         float part_3[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part_3[r] = acc[0][r + 64];
-        float v_6[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_6[r] = part_3[r];
+        float v_9[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_9[r] = part_3[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_6[r], v_6[r + 1]), pal::pack_bf16(v_6[r + 2], v_6[r + 3]), pal::pack_bf16(v_6[r + 4], v_6[r + 5]), pal::pack_bf16(v_6[r + 6], v_6[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_9[r], v_9[r + 1]), pal::pack_bf16(v_9[r + 2], v_9[r + 3]), pal::pack_bf16(v_9[r + 4], v_9[r + 5]), pal::pack_bf16(v_9[r + 6], v_9[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
-        const int i_33 = i_13 + 128;
+        const int i_37 = i_16 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656, i_33, i_12, i_6);
+          pal::tma_store(&out_boxes, smem + 198656, i_37, i_15, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(1, 128);
         float part_4[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part_4[r] = acc[0][r + 96];
-        float v_7[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_7[r] = part_4[r];
+        float v_10[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_10[r] = part_4[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 8192;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_7[r], v_7[r + 1]), pal::pack_bf16(v_7[r + 2], v_7[r + 3]), pal::pack_bf16(v_7[r + 4], v_7[r + 5]), pal::pack_bf16(v_7[r + 6], v_7[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_10[r], v_10[r + 1]), pal::pack_bf16(v_10[r + 2], v_10[r + 3]), pal::pack_bf16(v_10[r + 4], v_10[r + 5]), pal::pack_bf16(v_10[r + 6], v_10[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(1, 128);
-        const int i_34 = i_13 + 192;
+        const int i_38 = i_16 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_34, i_12, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 8192, i_38, i_15, i_6);
           pal::bulk_commit();
         }
       }
-      const int i_35 = (int)((u32)carry + (u32)i_15);
-      carry = i_35;
+      const int i_39 = (int)((u32)carry + (u32)i_18);
+      carry = i_39;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -233,39 +250,56 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = 0;
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[0] = (int)((u32)folded[0] + (u32)(thread % 32 < 8 ? v[r] : 0));
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded[r] = pal::warp_sum(folded[r]);
-      const int i_12 = i_11 * 128;
-      const int i_13 = i_8 * 256;
-      const int i_14 = (int)((u32)folded[0] + (u32)63);
-      const int i_15 = i_14 / 64;
+      int v_2[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) v_2[r] = ((((int)(thread % 32)) < i_6) ? loaded[r] : 0);
+      int folded_2[1];
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_2[r] : 0));
+      PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = pal::warp_sum(folded_2[r]);
+      const int i_12 = folded_2[0] % 8;
+      const bool is_2 = folded[0] > 0;
+      const int i_13 = (int)((u32)folded[0] + (u32)i_12);
+      const int i_14 = (is_2 ? i_13 : 0);
+      const int i_15 = i_11 * 128;
+      const int i_16 = i_8 * 256;
+      const int i_17 = (int)((u32)i_14 + (u32)63);
+      const int i_18 = i_17 / 64;
       {
         float acc[1][128];
         PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
         pal::keep(acc[0]);
         PAL_ROLLED
-        for (int step_2 = 0; step_2 < i_15; ++step_2) {
-          const int i_16 = (int)((u32)carry + (u32)step_2);
-          const u32 i_17 = (u32)i_16;
-          const u32 i_18 = i_17 % 4u;
-          const int i_19 = (int)i_18;
-          pal::wait(smem + 197664 + i_19 * 8, operands_filled_phases >> i_19 & 1);
-          operands_filled_phases ^= 1u << i_19;
-          const int i_20 = step_2 * 64;
-          const int i_21 = (int)((u32)folded[0] - (u32)i_20);
-          const bool is_2 = i_21 < 64;
-          if (is_2) {
-            int v_2[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_2[r] = (int)(r * 32 + thread % 32);
-            bool v_3[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = v_2[r] >= i_21;
+        for (int step_2 = 0; step_2 < i_18; ++step_2) {
+          const int i_19 = (int)((u32)carry + (u32)step_2);
+          const u32 i_20 = (u32)i_19;
+          const u32 i_21 = i_20 % 4u;
+          const int i_22 = (int)i_21;
+          pal::wait(smem + 197664 + i_22 * 8, operands_filled_phases >> i_22 & 1);
+          operands_filled_phases ^= 1u << i_22;
+          const int i_23 = step_2 * 64;
+          const int i_24 = i_12 - i_23;
+          const int i_25 = (int)((u32)i_14 - (u32)i_23);
+          const bool is_3 = i_24 > 0;
+          const bool is_4 = i_25 < 64;
+          const bool is_5 = is_3 | is_4;
+          if (is_5) {
+            int v_3[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = (int)(r * 32 + thread % 32);
+            bool v_4[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = v_3[r] < i_24;
+            bool v_5[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_5[r] = v_3[r] >= i_25;
+            bool v_6[2];
+            PAL_UNROLL for (int r = 0; r < 2; ++r) v_6[r] = v_4[r] | v_5[r];
             pal::sync_named(2, 128);
             const u32 moved = smem + 231552;
-            PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_3[r]));
+            PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_6[r]));
             pal::sync_named(2, 128);
             bool moved_2[16];
             PAL_UNROLL for (int r = 0; r < 16; ++r) moved_2[r] = pal::load_shared<u8>(moved + (r * 4 + thread / 32) + (0)) != 0;
             bool spread[128];
             PAL_UNROLL for (int r = 0; r < 128; ++r) spread[r] = moved_2[r / 8];
-            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_19 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_22 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
             pal::fence_async();
             pal::sync_named(2, 128);
             pal::sync_warp();
@@ -273,8 +307,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
             pal::wait(smem + 0, cleared_phases & 1);
             cleared_phases ^= 0x1;
           }
-          const u64 left_2 = pal::descriptor(smem + 1024 + i_19 * 16384 + 8192, 16, 1024, 1);
-          const u64 right_2 = pal::descriptor(smem + 66560 + i_19 * 32768, 8192, 1024, 1);
+          const u64 left_2 = pal::descriptor(smem + 1024 + i_22 * 16384 + 8192, 16, 1024, 1);
+          const u64 right_2 = pal::descriptor(smem + 66560 + i_22 * 32768, 8192, 1024, 1);
           pal::wgmma_fence();
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2, right_2, 1);
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 2, right_2 + 128, 1);
@@ -282,100 +316,100 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_3 = step_2 > 0;
-          if (is_3) {
-            const int i_22 = (int)((u32)carry + (u32)step_2);
-            const int i_23 = (int)((u32)i_22 - (u32)1);
-            const u32 i_24 = (u32)i_23;
-            const u32 i_25 = i_24 % 4u;
-            const int i_26 = (int)i_25;
+          const bool is_6 = step_2 > 0;
+          if (is_6) {
+            const int i_26 = (int)((u32)carry + (u32)step_2);
+            const int i_27 = (int)((u32)i_26 - (u32)1);
+            const u32 i_28 = (u32)i_27;
+            const u32 i_29 = i_28 % 4u;
+            const int i_30 = (int)i_29;
             pal::sync_warp();
-            if (lane < 2) pal::arrive_peer(smem + 197632 + i_26 * 8, lane % 2);
+            if (lane < 2) pal::arrive_peer(smem + 197632 + i_30 * 8, lane % 2);
           }
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_4 = i_15 > 0;
-        if (is_4) {
-          const int i_27 = (int)((u32)carry + (u32)i_15);
-          const int i_28 = (int)((u32)i_27 - (u32)1);
-          const u32 i_29 = (u32)i_28;
-          const u32 i_30 = i_29 % 4u;
-          const int i_31 = (int)i_30;
+        const bool is_7 = i_18 > 0;
+        if (is_7) {
+          const int i_31 = (int)((u32)carry + (u32)i_18);
+          const int i_32 = (int)((u32)i_31 - (u32)1);
+          const u32 i_33 = (u32)i_32;
+          const u32 i_34 = i_33 % 4u;
+          const int i_35 = (int)i_34;
           pal::sync_warp();
-          if (lane < 2) pal::arrive_peer(smem + 197632 + i_31 * 8, lane % 2);
+          if (lane < 2) pal::arrive_peer(smem + 197632 + i_35 * 8, lane % 2);
         }
-        const int i_32 = i_12 + 64;
+        const int i_36 = i_15 + 64;
         if (warp == 0 && pal::elect()) {
           pal::bulk_wait_read<0>();
         }
         pal::sync_named(2, 128);
         float part[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part[r] = acc[0][r];
-        float v_4[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = part[r];
+        float v_7[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_7[r] = part[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 16384;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3]), pal::pack_bf16(v_4[r + 4], v_4[r + 5]), pal::pack_bf16(v_4[r + 6], v_4[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_7[r], v_7[r + 1]), pal::pack_bf16(v_7[r + 2], v_7[r + 3]), pal::pack_bf16(v_7[r + 4], v_7[r + 5]), pal::pack_bf16(v_7[r + 6], v_7[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_13, i_32, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_16, i_36, i_6);
           pal::bulk_commit();
         }
         float part_2[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part_2[r] = acc[0][r + 32];
-        float v_5[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_5[r] = part_2[r];
+        float v_8[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_8[r] = part_2[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 24576;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_5[r], v_5[r + 1]), pal::pack_bf16(v_5[r + 2], v_5[r + 3]), pal::pack_bf16(v_5[r + 4], v_5[r + 5]), pal::pack_bf16(v_5[r + 6], v_5[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_8[r], v_8[r + 1]), pal::pack_bf16(v_8[r + 2], v_8[r + 3]), pal::pack_bf16(v_8[r + 4], v_8[r + 5]), pal::pack_bf16(v_8[r + 6], v_8[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
-        const int i_33 = i_13 + 64;
+        const int i_37 = i_16 + 64;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_33, i_32, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_37, i_36, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(2, 128);
         float part_3[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part_3[r] = acc[0][r + 64];
-        float v_6[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_6[r] = part_3[r];
+        float v_9[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_9[r] = part_3[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 16384;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_6[r], v_6[r + 1]), pal::pack_bf16(v_6[r + 2], v_6[r + 3]), pal::pack_bf16(v_6[r + 4], v_6[r + 5]), pal::pack_bf16(v_6[r + 6], v_6[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_9[r], v_9[r + 1]), pal::pack_bf16(v_9[r + 2], v_9[r + 3]), pal::pack_bf16(v_9[r + 4], v_9[r + 5]), pal::pack_bf16(v_9[r + 6], v_9[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
-        const int i_34 = i_13 + 128;
+        const int i_38 = i_16 + 128;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_34, i_32, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 16384, i_38, i_36, i_6);
           pal::bulk_commit();
           pal::bulk_wait_read<1>();
         }
         pal::sync_named(2, 128);
         float part_4[32];
         PAL_UNROLL for (int r = 0; r < 32; ++r) part_4[r] = acc[0][r + 96];
-        float v_7[32];
-        PAL_UNROLL for (int r = 0; r < 32; ++r) v_7[r] = part_4[r];
+        float v_10[32];
+        PAL_UNROLL for (int r = 0; r < 32; ++r) v_10[r] = part_4[r];
         PAL_UNROLL for (int r = 0; r < 32; r += 8) {
           const u32 at = smem + 198656 + (warp * 16 + lane % 16) * 128 + (r / 8 * 16 + lane / 16 * 8) * 2 + 24576;
-          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_7[r], v_7[r + 1]), pal::pack_bf16(v_7[r + 2], v_7[r + 3]), pal::pack_bf16(v_7[r + 4], v_7[r + 5]), pal::pack_bf16(v_7[r + 6], v_7[r + 7]));
+          pal::stmatrix4((at ^ (at >> 3 & 0x70)), pal::pack_bf16(v_10[r], v_10[r + 1]), pal::pack_bf16(v_10[r + 2], v_10[r + 3]), pal::pack_bf16(v_10[r + 4], v_10[r + 5]), pal::pack_bf16(v_10[r + 6], v_10[r + 7]));
         }
         pal::fence_async();
         pal::sync_named(2, 128);
-        const int i_35 = i_13 + 192;
+        const int i_39 = i_16 + 192;
         if (warp == 0 && pal::elect()) {
-          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_35, i_32, i_6);
+          pal::tma_store(&out_boxes, smem + 198656 + 24576, i_39, i_36, i_6);
           pal::bulk_commit();
         }
       }
-      const int i_36 = (int)((u32)carry + (u32)i_15);
-      carry = i_36;
+      const int i_40 = (int)((u32)carry + (u32)i_18);
+      carry = i_40;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();
@@ -415,46 +449,51 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = 0;
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[0] = (int)((u32)folded_2[0] + (u32)(thread % 32 < 8 ? v_2[r] : 0));
       PAL_UNROLL for (int r = 0; r < 1; ++r) folded_2[r] = pal::warp_sum(folded_2[r]);
-      const int i_12 = i_11 * 128;
-      const int i_13 = i_8 * 256;
-      const int i_14 = (int)((u32)folded[0] + (u32)63);
-      const int i_15 = i_14 / 64;
+      const int i_12 = folded_2[0] % 8;
+      const bool is_2 = folded[0] > 0;
+      const int i_13 = (int)((u32)folded[0] + (u32)i_12);
+      const int i_14 = (is_2 ? i_13 : 0);
+      const int i_15 = (int)((u32)folded_2[0] - (u32)i_12);
+      const int i_16 = i_11 * 128;
+      const int i_17 = i_8 * 256;
+      const int i_18 = (int)((u32)i_14 + (u32)63);
+      const int i_19 = i_18 / 64;
       PAL_ROLLED
-      for (int step_2 = 0; step_2 < i_15; ++step_2) {
-        const int i_16 = (int)((u32)carry + (u32)step_2);
-        const int i_17 = step_2 * 64;
-        const int i_18 = (int)((u32)folded_2[0] + (u32)i_17);
-        const u32 i_19 = (u32)i_16;
-        const u32 i_20 = i_19 % 4u;
-        const int i_21 = (int)i_20;
-        const bool is_2 = i_16 >= 4;
-        if (is_2) {
-          pal::wait(smem + 197632 + i_21 * 8, operands_drained_phases >> i_21 & 1);
-          operands_drained_phases ^= 1u << i_21;
+      for (int step_2 = 0; step_2 < i_19; ++step_2) {
+        const int i_20 = (int)((u32)carry + (u32)step_2);
+        const int i_21 = step_2 * 64;
+        const int i_22 = (int)((u32)i_15 + (u32)i_21);
+        const u32 i_23 = (u32)i_20;
+        const u32 i_24 = i_23 % 4u;
+        const int i_25 = (int)i_24;
+        const bool is_3 = i_20 >= 4;
+        if (is_3) {
+          pal::wait(smem + 197632 + i_25 * 8, operands_drained_phases >> i_25 & 1);
+          operands_drained_phases ^= 1u << i_25;
         }
         pal::sync_named(3, 128);
         if (warp == 0 && pal::elect()) {
-          pal::arrive_expect(smem + 197664 + i_21 * 8, 16384);
-          pal::tma_load(&lhs_boxes, smem + 1024 + i_21 * 16384, smem + 197664 + i_21 * 8, i_18, i_12);
-          pal::arrive_expect(smem + 197664 + i_21 * 8, 32768);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_21 * 32768 + (pal::cluster_rank()) * 4096, smem + 197664 + i_21 * 8, 0x3, i_13, i_18 + (pal::cluster_rank()) * 32);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_21 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 197664 + i_21 * 8, 0x3, i_13 + 64, i_18 + (pal::cluster_rank()) * 32);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_21 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 197664 + i_21 * 8, 0x3, i_13 + 128, i_18 + (pal::cluster_rank()) * 32);
-          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_21 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 197664 + i_21 * 8, 0x3, i_13 + 192, i_18 + (pal::cluster_rank()) * 32);
+          pal::arrive_expect(smem + 197664 + i_25 * 8, 16384);
+          pal::tma_load(&lhs_boxes, smem + 1024 + i_25 * 16384, smem + 197664 + i_25 * 8, i_22, i_16);
+          pal::arrive_expect(smem + 197664 + i_25 * 8, 32768);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096, smem + 197664 + i_25 * 8, 0x3, i_17, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 8192, smem + 197664 + i_25 * 8, 0x3, i_17 + 64, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 16384, smem + 197664 + i_25 * 8, 0x3, i_17 + 128, i_22 + (pal::cluster_rank()) * 32);
+          pal::tma_load_multicast(&rhs_boxes, smem + 66560 + i_25 * 32768 + (pal::cluster_rank()) * 4096 + 24576, smem + 197664 + i_25 * 8, 0x3, i_17 + 192, i_22 + (pal::cluster_rank()) * 32);
         }
       }
-      const int i_22 = (int)((u32)carry + (u32)i_15);
-      carry = i_22;
+      const int i_26 = (int)((u32)carry + (u32)i_19);
+      carry = i_26;
     }
-    const int i_23 = (int)((u32)carry - (u32)4);
-    const int i_24 = (i_23 > 0 ? i_23 : 0);
+    const int i_27 = (int)((u32)carry - (u32)4);
+    const int i_28 = (i_27 > 0 ? i_27 : 0);
     PAL_ROLLED
-    for (int step_3 = i_24; step_3 < carry; ++step_3) {
-      const u32 i_25 = (u32)step_3;
-      const u32 i_26 = i_25 % 4u;
-      const int i_27 = (int)i_26;
-      pal::wait(smem + 197632 + i_27 * 8, operands_drained_phases >> i_27 & 1);
-      operands_drained_phases ^= 1u << i_27;
+    for (int step_3 = i_28; step_3 < carry; ++step_3) {
+      const u32 i_29 = (u32)step_3;
+      const u32 i_30 = i_29 % 4u;
+      const int i_31 = (int)i_30;
+      pal::wait(smem + 197632 + i_31 * 8, operands_drained_phases >> i_31 & 1);
+      operands_drained_phases ^= 1u << i_31;
     }
   }
   pal::sync_cluster();  // no block ends while others may still reach it

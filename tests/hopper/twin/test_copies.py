@@ -139,9 +139,9 @@ CASES = [
     (np.float32, (9, 12), (4, 8), (2, 4), 32),
     (BF16, (40, 40), (16, 64), (8, 0), 128),
     (BF16, (40, 40), (16, 64), (30, 8), 128),
-    (BF16, (40, 40), (16, 32), (-3, -5), 64),
+    (BF16, (40, 40), (16, 32), (-3, -8), 64),
     (np.int32, (5, 20, 8), (2, 8, 8), (4, 15, -4), 32),
-    (np.float64, (3, 4, 6), (1, 4, 2), (2, -1, 5), 0),
+    (np.float64, (3, 4, 6), (1, 4, 4), (2, -1, 4), 0),
     (BF16, (2, 3, 5, 16), (2, 2, 3, 16), (1, 2, 3, 0), 32),
     (np.uint8, (2, 2, 3, 5, 64), (2, 1, 2, 3, 64), (0, 1, 2, 3, 0), 64),
 ]
@@ -207,9 +207,9 @@ def test_a_map_may_fill_with_nan(dtype: Any) -> None:
 def test_a_map_with_strides_sees_a_part_of_an_array() -> None:
     x = example(np.float32, (6, 24))
     load = load_kernel(np.float32, (6, 24), (3, 4))
-    half = with_map(load, dims=(3, 8), strides=(192,))  # every second row, the first 8 columns
-    image = outputs(half, *scalars((1, 6)), np.uint32(0), np.uint32(48), x.view(np.uint8).ravel())
-    np.testing.assert_array_equal(image[:48].view(np.float32).reshape(3, 4), box_of(x[::2, :8], (1, 6), (3, 4)))
+    half = with_map(load, dims=(3, 6), strides=(192,))  # every second row, the first 6 columns
+    image = outputs(half, *scalars((1, 4)), np.uint32(0), np.uint32(48), x.view(np.uint8).ravel())
+    np.testing.assert_array_equal(image[:48].view(np.float32).reshape(3, 4), box_of(x[::2, :6], (1, 4), (3, 4)))
 
 
 def with_map(lowered: Lowered, **fields: Any) -> Lowered:
@@ -309,7 +309,7 @@ def test_bytes_that_are_not_expected_are_told() -> None:
 def test_filled_bytes_count_too() -> None:
     x = example(np.float32, (8, 8))
     load = load_kernel(np.float32, (8, 8), (8, 8))
-    outputs(load, *scalars((6, 6)), np.uint32(0), np.uint32(256), x.view(np.uint8).ravel())
+    outputs(load, *scalars((6, 4)), np.uint32(0), np.uint32(256), x.view(np.uint8).ravel())
 
 
 def test_a_phase_counts_at_most_2_20_bytes() -> None:
@@ -350,6 +350,15 @@ def test_a_broken_rule_is_told(old: str, new: str, at: int, says: str) -> None:
     else:
         x = example(np.float32, (8, 8)).view(np.uint8).ravel()
         outputs(load, *scalars((0, 0)), np.uint32(0), np.uint32(256), x)
+
+
+@pytest.mark.parametrize("column", [-1, 3])
+def test_a_box_begins_at_a_multiple_of_16_bytes_of_a_row(column: int) -> None:
+    wanted = f"a box begins at element {column} of a row, which is not at a multiple of 16 bytes"
+    x = example(np.float32, (8, 8)).view(np.uint8).ravel()
+    load, store = load_kernel(np.float32, (8, 8), (4, 4)), store_kernel(np.float32, (8, 8), (4, 4))
+    assert wanted in failure(load, *scalars((0, column)), np.uint32(0), np.uint32(64), x)
+    assert wanted in failure(store, np.zeros(SHARED, np.uint8), *scalars((0, column)), np.uint32(0))
 
 
 @pytest.mark.parametrize(
@@ -430,7 +439,8 @@ def reduction(kind: str, dtype: Any) -> Lowered:
 
 
 REDUCTIONS = [
-    *((kind, dtype) for kind in (*COMBINE, *BITS) for dtype in (np.int32, np.uint32, np.int64, np.uint64)),
+    *((kind, dtype) for kind in (*COMBINE, *BITS) for dtype in (np.int32, np.uint32, np.uint64)),
+    *((kind, np.int64) for kind in ("MIN", "MAX", *BITS)),
     *((kind, dtype) for kind in COMBINE for dtype in (np.float16, BF16)),
     ("ADD", np.float32),
 ]
@@ -455,7 +465,7 @@ def test_a_reduction_combines_a_box_with_the_array(kind: str, dtype: Any) -> Non
 
 
 REDUCED_BOXES = [
-    ((8,), (8,), (3,)),
+    ((8,), (8,), (4,)),
     ((9, 12), (4, 8), (2, 4)),
     ((5, 20, 8), (2, 8, 8), (4, 15, -4)),
     ((2, 3, 5, 4), (2, 2, 3, 4), (1, 2, 3, 0)),
@@ -480,7 +490,7 @@ def test_a_reduction_of_every_rank(shape: tuple[int, ...], box: tuple[int, ...],
 
 
 @pytest.mark.parametrize(
-    "kind, dtype", [("MIN", np.float32), ("AND", np.float16), ("ADD", np.float64), ("ADD", np.uint8)]
+    "kind, dtype", [("MIN", np.float32), ("AND", np.float16), ("ADD", np.float64), ("ADD", np.int64), ("ADD", np.uint8)]
 )
 def test_a_reduction_that_the_copy_engine_does_not_have_is_told(kind: str, dtype: Any) -> None:
     count = 6 * 16 * np.dtype(dtype).itemsize
