@@ -9,6 +9,8 @@ from typing import Any
 
 import palladio as pl
 import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio import lax
 from palladio.library.checks import fail, require_count
 from palladio.library.hopper.epilogue import BUFFERS, SUM_BYTES, partial_shape
 from palladio.library.hopper.limits import (
@@ -146,7 +148,31 @@ class MatmulConfig:
 
     def raster(self, step: Any, rows: int, columns: int) -> tuple[Any, Any]:
         """The row and column, in tiles, of this block's tile at a step through a plane of `rows` times `columns`."""
-        row, column = plgpu.planar_snake(step, (rows, columns), "mn".index(self.snake), self.snake_width)
+        return self._of_peer(*plgpu.planar_snake(step, (rows, columns), "mn".index(self.snake), self.snake_width))
+
+    def group_raster(self, step: Any, rows: Any, columns: int) -> tuple[Any, Any]:
+        """As `raster`, through the plane of a group, whose number of `rows` is known only on the GPU.
+
+        Along "m" a group has as many bands as have room for `snake_width` rows, all of about the same height: a band of
+        a few rows would read all columns of the group's matrix once more. Past the plane, rows are past it, too.
+        """
+        rows = jnp.maximum(rows, 1)
+        if self.snake == "m":
+            height = pl.cdiv(rows, jnp.maximum(lax.div(rows, jnp.int32(self.snake_width)), 1))
+            band = lax.div(step, height * columns)
+            inside = step - band * (height * columns)
+            own = jnp.clip(rows - band * height, 1, height)
+            row, column = band * height + lax.rem(inside, own), lax.div(inside, own)
+            return self._of_peer(row, jnp.where(lax.rem(band, jnp.int32(2)) == 1, columns - 1 - column, column))
+        width = min(self.snake_width, columns)
+        band = lax.div(step, rows * width)
+        inside = step - band * (rows * width)
+        own = jnp.clip(columns - band * width, 1, width)
+        past = jnp.where(band * width >= columns, rows, 0)
+        return self._of_peer(past + lax.div(inside, own), band * width + lax.rem(inside, own))
+
+    def _of_peer(self, row: Any, column: Any) -> tuple[Any, Any]:
+        """The tile of this block of a cluster."""
         if self.cluster is None:
             return row, column
         down, across = self.cluster_shape

@@ -153,29 +153,39 @@ def _parts(sizes: Value, extent: int) -> Value:
 
 
 def gmm_tile(
-    problem: GroupedProblem, sizes: Value, first: Value, visit: Value, column: Value, present: Value | None = None
+    problem: GroupedProblem,
+    sizes: Value,
+    first: Value,
+    step: Value,
+    plane: tuple[int, int],
+    width: int,
+    present: Value | None = None,
 ) -> OutputTile:
-    """The tile of a visit in gmm: groups are in order, each divided into tiles from its first row.
+    """The tile of a step in gmm: groups are in order, each divided into tiles from its first row.
 
-    The rows of no group follow the last group, then empty visits. Groups without a matrix take no steps.
+    All tiles of a group follow each other, so that its matrix is read from main memory once, or once for each band. The
+    rows of no group follow the last group, then empty steps. Groups without a matrix take no steps of the sum.
 
     Args:
+        plane: the tiles along rows and columns, in tiles of a whole cluster.
+        width: the columns of the result in a tile.
         present: the number of rows that there are, at most `problem.rows`; None for all.
     """
     present = problem.rows if present is None else present
-    total = problem.selection.total
+    total, (_, across) = problem.selection.total, plane
     tile = problem.config.tile_m
     tiles = _parts(sizes, tile)
-    passed = visit >= jnp.cumsum(tiles)
+    passed = step >= jnp.cumsum(tiles) * across
     group = jnp.sum(passed.astype(jnp.int32))
     start = jnp.sum(jnp.where(passed, sizes, 0))
-    within = visit - jnp.sum(jnp.where(passed, tiles, 0))
+    before = jnp.sum(jnp.where(passed, tiles, 0)) * across
     own = jnp.sum(jnp.where(jnp.arange(total) == group, sizes, 0))
     grouped = group < total
     chosen, matrix = grouped, group
     if problem.groups != total:
         chosen, matrix = (group >= first) & (group < first + problem.groups), jnp.maximum(group - first, 0)
     size = jnp.where(grouped, own, present - start)
+    within, column = problem.config.group_raster(step - before, _parts(jnp.maximum(size, 0), tile), across)
     first_row = start + within * tile
     rows = jnp.clip(size - within * tile, 0, tile)
     return OutputTile(
@@ -183,7 +193,7 @@ def gmm_tile(
         first_row=first_row,
         rows=rows,
         row=first_row,
-        column=column * problem.config.tile_n,
+        column=column * width,
         steps=jnp.where(chosen, pl.cdiv(problem.depth, problem.config.tile_k), 0),
         active=rows > 0,
     )
@@ -226,7 +236,7 @@ def _gmm_kernel(
         return found if scales.y in (None, TENSOR) else {**found, "y": found["y"].at[tile.group]}
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
-        return gmm_tile(problem, known_sizes, first, *config.raster(info.index[0], *plane), present)
+        return gmm_tile(problem, known_sizes, first, info.index[0], plane, config.tile_n, present)
 
     def sources(tile: OutputTile, step: Value) -> tuple[Ref, ...]:
         depth = pl.ds(step * config.tile_k, config.tile_k)

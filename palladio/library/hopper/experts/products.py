@@ -113,9 +113,8 @@ def _gathered(
     own_rows = config.own_shape[0]
 
     def tile_at(info: plgpu.NDLoopInfo) -> OutputTile:
-        visit, column = config.raster(info.index[0], *problem.plane)
-        found = gmm_tile(product, known_sizes, 0, visit, column)
-        return dataclasses.replace(found, column=column * half, active=found.active & (found.steps > 0))
+        found = gmm_tile(product, known_sizes, 0, info.index[0], problem.plane, half)
+        return dataclasses.replace(found, active=found.active & (found.steps > 0))
 
     def tokens_of(tile: OutputTile) -> Value:
         inside = jnp.arange(config.tile_m) < tile.rows
