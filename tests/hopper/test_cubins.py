@@ -192,10 +192,10 @@ def test_a_step_is_four_products(name: str, instruction: str) -> None:
     [("float8", {"FADD": 96}), ("float8, blocks", {"FFMA": 64}), ("float8, not promoted", {}), ("alone", {})],
 )
 def test_sums_of_floats_of_8_bits_leave_the_tensor_cores(name: str, additions: dict[str, int]) -> None:
-    # Each sum of a thread is added to once, after 512 of k; by its factor after 128 of k if blocks have one.
+    # Each sum of a thread is added to once, after 128 of k; by its factor if blocks have one.
     assert {each: matching(name, each) for each in ("FADD", "FFMA") if matching(name, each)} == additions
     found = choose(Product(8192, 8192, 8192, E4M3, BF16))
-    assert found.tile_k * found.promote == 512
+    assert found.tile_k * found.promote == 128
 
 
 def test_the_steps_of_few_rows_are_split_between_the_compute_warpgroups() -> None:
