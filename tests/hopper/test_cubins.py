@@ -233,7 +233,7 @@ def test_one_thread_starts_the_copies_without_a_vote() -> None:
     assert matching("matmul", "VOTE") == 0
 
 
-@pytest.mark.parametrize(("name", "sums"), [("gmm", 4 + 4), ("tgmm", 2 + 2)])
+@pytest.mark.parametrize(("name", "sums"), [("gmm", 4 + 4), ("tgmm", 4 + 2)])
 def test_each_sum_of_the_sizes_of_groups_is_one_instruction(name: str, sums: int) -> None:
     # Of the compute warpgroups and of the memory warpgroup.
     assert matching(name, "REDUX") == sums
