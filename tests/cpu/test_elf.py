@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from palladio.cpu.runtime import executable, host
-from palladio.cpu.runtime.elf import loaded
+from palladio.cpu.runtime.elf import joined, loaded, parts
 from palladio.cpu.runtime.executable import Executable
 from palladio.cpu.runtime.machine_code import _optimised, _target_machine
 
@@ -84,6 +84,17 @@ def test_code_is_loaded_and_runs() -> None:
 def test_constants_other_functions_and_those_of_the_c_library_are_found() -> None:
     call = function(compiled(CALLS))
     assert [call(x) for x in (-3, -2, 0, 1)] == [9, 4, 0, 1]
+
+
+def test_objects_find_each_others_functions() -> None:
+    caller = "declare i64 @twice(i64)\ndefine i64 @kernel(i64 %x) {\n%y = call i64 @twice(i64 %x)\nret i64 %y\n}"
+    called = "define i64 @twice(i64 %x) {\n%y = add i64 %x, %x\nret i64 %y\n}"
+    objects = [compiled(text) for text in (caller, called)]
+    for order in (objects, objects[::-1]):
+        assert parts(joined(order)) == order
+        assert function(joined(order))(21) == 42
+    assert loaded(objects[0]) is None
+    assert parts(joined(objects[:1])) == objects[:1]
 
 
 def test_tables_of_jumps() -> None:

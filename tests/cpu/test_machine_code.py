@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import palladio as pl
-from palladio.cpu.runtime import elf, machine_code, native
+from palladio.cpu.runtime import elf, machine_code, native, unlocked
 from palladio.cpu.runtime.detected import detected
 from palladio.cpu.runtime.machine_code import MachineCode
 
@@ -110,10 +112,110 @@ def test_the_passes_on_a_text(lines, attribute):
     text = CALLS.replace(") {", f"){attribute} {{", 1) + "; a line\n" * lines
     found = machine_code._passes(text)
     if attribute and not lines:
-        assert found == (machine_code._LEVEL, (), (), ())  # a short product, whose loops also pack
+        assert found == (machine_code._LEVEL, (), (), (), False)  # a short product, whose loops also pack
     else:
         names = ("kernel",) if attribute else ("total", "kernel")
-        assert found == (machine_code._SHORTER_LEVEL, machine_code._BETWEEN, machine_code._AROUND, names)
+        assert found == (
+            machine_code._SHORTER_LEVEL,
+            machine_code._BETWEEN,
+            machine_code._AROUND,
+            names,
+            bool(attribute),
+        )
+
+
+def product(factor: int) -> str:
+    """A long module: a kernel, two micro-kernels, whose last argument is always the same, and exact values."""
+    kernels = "".join(
+        f"""
+@offset{n} = internal constant i64 {n}
+
+define internal i64 @multiply{n}(i64 %x, i64 %factor) noinline nounwind {{
+  %product = mul i64 %x, %factor
+  %offset = load i64, ptr @offset{n}
+  %sum = add i64 %product, %offset
+  ret i64 %sum
+}}
+"""
+        for n in (1, 2)
+    )
+    body = f"""
+define internal i64 @exact(i64 %x) cold noinline {{
+  %y = add i64 %x, 100
+  ret i64 %y
+}}
+
+define i32 @kernel(ptr %arrays, ptr %sizes, ptr %arena, i64 %first, i64 %last) {{
+  %x = call i64 @multiply1(i64 %first, i64 {factor})
+  %y = call i64 @multiply2(i64 %last, i64 {factor})
+  %sum = add i64 %x, %y
+  %exact = call i64 @exact(i64 %sum)
+  %result = trunc i64 %exact to i32
+  ret i32 %result
+}}
+"""
+    return kernels + body + "\n" * machine_code._LONG
+
+
+def test_a_long_product_is_compiled_in_two_parts(folder, monkeypatch):
+    code = MachineCode(product(3))
+    assert result(code) == (20 + 22) * 3 + 103
+    (entry,) = folder.iterdir()
+    assert len(elf.parts(entry.read_bytes()[32:])) == 2
+    assert not MachineCode(product(3)).compiled_here
+    monkeypatch.setattr(elf, "loaded", lambda code: None)
+    assert result(MachineCode(product(3))) == (20 + 22) * 3 + 103  # loaded by LLVM
+
+
+def test_without_another_thread_both_parts_are_compiled_one_after_the_other(folder, monkeypatch):
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(unlocked, "start_thread", refuse)
+    assert result(MachineCode(product(5))) == (20 + 22) * 5 + 103
+
+
+def test_a_destructor_in_the_other_thread_may_compile(folder, monkeypatch):
+    """It would wait without end for the lock of the thread that waits for it."""
+    inner, original = [], machine_code._run
+
+    def run(*arguments: object) -> None:
+        if unlocked.HELPING.now and not inner:
+            inner.append(None)
+            inner[0] = MachineCode(product(11))
+        original(*arguments)
+
+    monkeypatch.setattr(machine_code, "_run", run)
+    outer = in_time(lambda: MachineCode(product(7)))
+    assert [result(code) for code in (outer, *inner)] == [(20 + 22) * factor + 103 for factor in (7, 11)]
+
+
+def in_time(call: Callable[[], MachineCode]) -> MachineCode:
+    made: list[MachineCode] = []
+    thread = threading.Thread(target=lambda: made.append(call()), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert made, "it waits for ever"
+    return made[0]
+
+
+def test_an_error_in_the_other_thread_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        unlocked.at_once(lambda: 1, lambda: 1 // 0)
+
+
+def test_code_that_is_needed_soon_is_made_by_another_thread_meanwhile(folder, monkeypatch):
+    threads = []
+    monkeypatch.setattr(machine_code, "SOON", [lambda: threads.append(threading.get_ident())])
+    for text in (TEXT, TEXT.replace("add", "sub")):
+        MachineCode(text)
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def test_a_text_that_is_not_llvms_is_an_error():
+    with pytest.raises(RuntimeError, match="expected"):
+        unlocked.parsed("define nothing")
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 4000], ids=["empty", "cut", "overwritten"])

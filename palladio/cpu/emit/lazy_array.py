@@ -28,7 +28,7 @@ STREAMED_LANES = 8 * registers.LANES
 """The least length of rows that are written past the caches: shorter rows consist mostly of partial vectors."""
 
 At = Callable[[Sequence[Int], int], V]
-Panel = Callable[["LazyArray", Int, int], None]
+Panel = Callable[["LazyArray", Int, Int], None]
 Panels = Callable[[Panel, "tuple[Int, Int] | None", "StridedArray | None"], None]
 
 
@@ -299,7 +299,10 @@ def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyA
         panels(lambda part, first, count: use(function(part), first, count), rows, into)
 
     def fill_all(target: StridedArray) -> None:
-        through(lambda part, first, count: write(e, *some_rows(e, part, target, first, count)), None, target)
+        def put(part: LazyArray, first: Int, count: Int) -> None:
+            write(e, *some_rows(e, part, target, first, count))  # type: ignore[arg-type]  of all rows the counts are known
+
+        through(put, None, target)
 
     return LazyArray(shown.type, shown.at, shown.reads, fill=fill_all, panels=through)
 

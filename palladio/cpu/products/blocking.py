@@ -87,6 +87,20 @@ class Blocking:
         return registers.LANES * self.vectors
 
     @property
+    def lower_heights(self) -> list[int]:
+        """The heights of panels of the last rows, if their number is not known: powers of two, the tallest first."""
+        return [1 << bit for bit in reversed(range((self.height - 1).bit_length()))]
+
+    def each_height(self, height: Int) -> Iterator[int]:
+        """The height of a panel; for one of `lower_heights`, emit the code of each as an alternative."""
+        if isinstance(height, int):
+            yield height
+            return
+        for each in self.lower_heights:
+            with self.e.when(self.e.compare("icmp eq", height, i64(each))):
+                yield each
+
+    @property
     def calls(self) -> int:
         """The number of panels of columns."""
         return sum(-(-(end - start) // (vectors * width)) for start, end, vectors, width in self.column_panels())

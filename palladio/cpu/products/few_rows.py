@@ -121,54 +121,53 @@ class FewRows(Gemv):
         return passes * next(height for height in self.heights if passes * height >= count)
 
     def multiply_across(self, count: Int) -> None:
-        """The sums of all rows, by one kernel of about their number, or by several passes of the tallest ones."""
+        """The sums of all rows, by passes of the kernel of as few rows as all need that the tallest one would make.
+
+        The loops are the same for all kernels: LLVM takes longer for them than for a kernel.
+        """
         e, tallest = self.e, self.heights[-1]
         passes = e.binary("udiv", e.index(e.add(count, tallest - 1)), i64(tallest))
-        before: Int = 0
-        for height in self.heights:
-            most = e.mul(passes, height)
-            more = e.compare("icmp sgt", e.index(count), e.index(before))
-            here = e.binary("and", more, e.compare("icmp sle", e.index(count), e.index(most)))
-            with e.when(here):
-                self.multiply_passes(height, passes, count)
-            before = most
-
-    def multiply_passes(self, height: int, passes: Int, count: Int) -> None:
-        """The sums of all rows, by passes of kernels of some rows; rows of padding are zero."""
-        e = self.e
+        height = i64(tallest)
+        for fewer in reversed(self.heights[:-1]):
+            enough = e.compare("icmp sge", e.index(e.mul(passes, fewer)), e.index(count))
+            height = e.select(enough, i64(fewer), height)
         self.clear_rows(count, e.mul(passes, height))
         self.clear_sums(e.mul(passes, height))
-        steps = LOW_STEPS if height <= LOW else HIGH_STEPS
-        for first, stop, size in cut(self.depth, steps):
-            with e.loop(first, stop, size) as k, e.loop(0, passes) as number:
-                self.multiply_block(k, e.mul(number, height), height, size)
+        low = e.compare("icmp sle", height, i64(LOW))
+        steps = e.select(low, i64(LOW_STEPS), i64(HIGH_STEPS))
+        with e.loop(0, e.binary("udiv", e.index(e.add(steps, self.depth - 1)), steps)) as block:
+            k = e.mul(block, steps)
+            here = e.intrinsic("smin", I64, steps, e.index(e.sub(self.depth, k)))
+            ahead = self.rows_ahead(k, e.select(low, i64(LOW_AHEAD), here))
+            with e.loop(0, passes) as number:
+                self.multiply_block(k, e.mul(number, height), height, here, ahead)
         if self.last:
             with e.loop(0, count) as n:
                 last = self.sums_of_all.at(e, (n, self.free), registers.LANES)
                 self.sums_of_all.put(e, (n, self.free - registers.LANES), last, registers.LANES)
 
-    def multiply_block(self, k: Int, row: Int, height: int, steps: int) -> None:
-        """Some rows of the left operand times some of the matrix, by panels of columns."""
+    def multiply_block(self, k: Int, row: Int, height: V, steps: V, ahead: V) -> None:
+        """Some rows of the left operand times some of the matrix, by panels of columns, with the kernel of a height."""
         e = self.e
-        ahead = self.rows_ahead(k, LOW_AHEAD if height <= LOW else steps)
         between = e.index(e.mul(self.matrix.strides[0], self.matrix.dtype.itemsize))
         left, start = self.room.address(e, self.place(row, k)), self.matrix.address(e, (k, 0))
-        for column, columns, vectors, place in self.column_panels(height):
-            kernel = RowKernel(
-                self.sums,
-                self.matrix.dtype,
-                height,
-                vectors,
-                HIGH_STEPS,
-                self.sums_of_all.strides[0],  # type: ignore[arg-type]
-            )
-            if kernel.name not in e.declared:
-                text, needed = kernel.text
-                e.declared |= {**needed, kernel.name: text}
-            size = self.matrix.dtype.itemsize
-            arguments = left, e.pointer(start, column, size), between, e.pointer(ahead, column, size)
-            sums = self.sums_of_all.address(e, (row, place))
-            e.line(f"call void @{kernel.name}({', '.join(map(str, arguments))}, {sums}, {i64(columns)}, {i64(steps)})")
+        sums = self.sums_of_all.address(e, (row, 0))
+        for each in self.heights:
+            with e.when(e.compare("icmp eq", height, i64(each))):
+                for column, columns, vectors, place in self.column_panels(each):
+                    there, later = (e.pointer(base, column, self.matrix.dtype.itemsize) for base in (start, ahead))
+                    arguments = left, there, between, later, e.pointer(sums, place, self.sums.itemsize)
+                    given = ", ".join(map(str, (*arguments, i64(columns), steps)))
+                    e.line(f"call void @{self.kernel(each, vectors)}({given})")
+
+    def kernel(self, height: int, vectors: int) -> str:
+        """The name of the kernel of some rows and vectors."""
+        declared, apart = self.e.declared, self.sums_of_all.strides[0]
+        kernel = RowKernel(self.sums, self.matrix.dtype, height, vectors, HIGH_STEPS, apart)  # type: ignore[arg-type]
+        if kernel.name not in declared:
+            text, needed = kernel.text
+            declared |= {**needed, kernel.name: text}
+        return kernel.name
 
     def column_panels(self, height: int) -> Iterator[tuple[int, int, int, int]]:
         """Ranges of columns: the first one, their number, the vectors at a time, and the place of the sums."""
@@ -179,7 +178,7 @@ class FewRows(Gemv):
         if self.free % lanes:
             yield self.free - lanes, lanes, 1, self.free
 
-    def rows_ahead(self, k: Int, ahead: int) -> V:
+    def rows_ahead(self, k: Int, ahead: Int) -> V:
         """The address of the rows to prefetch: later ones, or those of the block of a later step."""
         e, later = self.e, self.later
         row = e.add(k, ahead)

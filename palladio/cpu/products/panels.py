@@ -48,22 +48,17 @@ class RowPanel:
         index = renumbered(self.e, [row], (lhs.rows,), array.shape[:-1])
         return StridedArray(array.address(self.e, (*index, 0)), (between, step), (height, array.shape[-1]), array.dtype)
 
-    def lay_out(self, row: Int, height: int, block: KBlock) -> None:
+    def lay_out(self, row: Int, height: Int, block: KBlock) -> None:
         """Copy the rows to the buffer."""
         for lhs, _, place, k, count in self.blocking.parts(block):
             self.lay_out_part(lhs, row, height, place, k, count)
 
-    def lay_out_part(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
+    def lay_out_part(self, lhs: PackSource, row: Int, height: Int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand from `k` on, at `place`."""
         e, buffer = self.e, self.buffer
         if lhs.transposed is not None:
-            flipped = StridedArray(buffer.base, buffer.strides[::-1], buffer.shape[::-1], buffer.dtype)
-            with e.loop(0, count) as step:
-                self.prefetch_columns(lhs, row, height, e.add(e.add(k, step), COLUMNS_AHEAD))
-                for start, end, width in widths(height):
-                    for r in range(start, end, width):
-                        value = lhs.transposed(e.add(row, r), e.add(k, step), width)
-                        flipped.put(e, (e.add(step, place), r), value, width)
+            for each in self.blocking.each_height(height):
+                self.lay_out_columns(lhs, row, each, place, k, count)
             return
         # An unknown count is a number of whole vectors.
         known = isinstance(count, int)
@@ -71,6 +66,16 @@ class RowPanel:
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
                 value = lhs.element(e.add(row, r), e.add(k, step), width)
                 buffer.put(e, (r, e.add(step, place)), value, width)
+
+    def lay_out_columns(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
+        """Lay out `count` steps of a left operand that is read by columns."""
+        e, buffer, at = self.e, self.buffer, lhs.transposed or lhs.element
+        flipped = StridedArray(buffer.base, buffer.strides[::-1], buffer.shape[::-1], buffer.dtype)
+        with e.loop(0, count) as step:
+            self.prefetch_columns(lhs, row, height, e.add(e.add(k, step), COLUMNS_AHEAD))
+            for start, end, width in widths(height):
+                for r in range(start, end, width):
+                    flipped.put(e, (e.add(step, place), r), at(e.add(row, r), e.add(k, step), width), width)
 
     def prefetch_columns(self, lhs: PackSource, row: Int, height: int, step: Int) -> None:
         """Prefetch a step of some rows that are neighbours in memory, in which each step is on a page of its own."""

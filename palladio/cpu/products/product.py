@@ -98,7 +98,7 @@ class Product:
 
     def by_panels(
         self,
-        use: Callable[[StridedArray, Int, int], None],
+        use: Callable[[StridedArray, Int, Int], None],
         init: LazyArray | None,
         rows: Range | None,
         into: StridedArray | None,
@@ -106,7 +106,7 @@ class Product:
         """Emit the product a few rows at a time, in one buffer that all panels reuse.
 
         Args:
-            use: gets the buffer `sums[height, columns]`, the number of the first row in it, and the height.
+            use: gets the buffer, the number of the first row in it, and the number of rows.
             into: the buffer that all rows end up in.
         """
         self.streams.into = into
@@ -114,7 +114,7 @@ class Product:
         stride = room.strides[0]
         rows = rows or (0, self.lhs.rows)
         for row, height in self.panels(rows, lambda row: room.base, stride, init is None, init):
-            use(StridedArray(room.base, room.strides, (height, self.rhs.columns), self.sums), row, height)
+            use(room, row, height)
 
     def start(self, target: StridedArray, init: LazyArray) -> None:
         """Write the initial sums, unless they are already there."""
@@ -131,11 +131,12 @@ class Product:
         fresh: bool,
         init: LazyArray | None = None,
         dtype: DType | None = None,
-    ) -> Iterator[tuple[Int, int]]:
+    ) -> Iterator[tuple[Int, Int]]:
         """Compute the rows panel by panel; yields the first row and the height of each panel when it is complete.
 
         Args:
-            place, stride: the address of a panel's sums, and the stride of its rows in elements.
+            place, stride: the address of a panel's sums, and the stride of its rows in elements. If the number of rows
+                is not known, there is room for a whole panel.
             fresh: whether the sums begin at zero instead of the values in memory.
             dtype: that of the target; by default that of the sums.
         """
@@ -167,26 +168,35 @@ class Product:
             for row, height, packs in self.row_panels(rows, packed, needed):
                 number = e.binary("udiv", e.index(e.sub(row, rows[0])), i64(blocking.height))
                 self.streams.number = number
-                target = StridedArray(place(row), (stride, 1), (height, self.rhs.columns), dtype)
+                tall = height if isinstance(height, int) else blocking.height
+                target = StridedArray(place(row), (stride, 1), (tall, self.rhs.columns), dtype)
                 if init is not None:
-                    self.start(target, rows_of(e, init, row, height))
-                self.panel(target, packed, row, fresh, packs)
+                    self.start_rows(target, init, row, height)
+                self.panel(target, height, packed, row, fresh, packs)
                 yield row, height
 
-    def panel(self, target: StridedArray, packed: V, row: Int, fresh: bool, packs: bool) -> None:
-        """Compute the sums of one panel of rows."""
-        e, blocking, height = self.e, self.blocking, target.shape[0]
+    def start_rows(self, target: StridedArray, init: LazyArray, row: Int, height: Int) -> None:
+        """Write the initial sums of a panel of rows."""
+        e = self.e
+        size = height if isinstance(height, int) else 1
+        with e.loop(0, height, size) as first:
+            mine = StridedArray(target.address(e, (first, 0)), target.strides, (size, *target.shape[1:]), target.dtype)
+            self.start(mine, rows_of(e, init, e.add(row, first), size))
+
+    def panel(self, target: StridedArray, height: Int, packed: V, row: Int, fresh: bool, packs: bool) -> None:
+        """Compute the sums of one panel of rows, of whose target the first `height` rows are used."""
+        e, blocking = self.e, self.blocking
         if fresh and (blocking.span is not None or not blocking.depth):
             span = blocking.span or (0, 0)
             with e.when(e.compare("icmp sge", *map(e.index, span))):
                 fill(e, target, 0)
         if self.lhs.rows * blocking.depth * self.rhs.columns > LONG:
-            self.scope.function.poll(height * blocking.steps * self.rhs.columns // PRODUCTS)
+            self.scope.function.poll(target.shape[0] * blocking.steps * self.rhs.columns // PRODUCTS)
         for block in blocking.k_blocks(packed):
-            left = self.left.in_place(row, height, block) if blocking.in_place else None
+            left = self.left.in_place(row, target.shape[0], block) if blocking.in_place else None
             if left is None:
                 self.left.lay_out(row, height, block)
-            self.multiply(target, block, row, fresh, packs, left)
+            self.multiply(target, height, block, row, fresh, packs, left)
 
     def are_few(self, rows: Range, dtype: DType) -> V | None:
         """True if the rows are few enough for a right operand that is not packed; None if they never are."""
@@ -229,7 +239,7 @@ class Product:
         row = self.scope.arena.buffer(e, (1, 1), self.blocking.word)
         row.put(e, (0, 0), V(str(int.from_bytes(bytes([self.offset] * self.joined), "little", signed=True)), I32), 1)
         for block in self.blocking.k_blocks(packed):
-            self.multiply(found, block, 0, True, False, replace(row, strides=(0, 0)))
+            self.multiply(found, 1, block, 0, True, False, replace(row, strides=(0, 0)))
         return found
 
     def negated(self, excess: StridedArray) -> StridedArray:
@@ -252,8 +262,9 @@ class Product:
 
         return LazyArray(ArrayType((self.lhs.rows, self.rhs.columns), self.sums), at)
 
-    def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Int, int, bool]]:
-        """Rows split into panels: (first row, height, packs). A remainder of unknown size is split into powers of two.
+    def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Int, Int, bool]]:
+        """Rows split into panels: (first row, height, packs). A remainder of unknown size is split into powers of two,
+        for which the code around the micro-kernels is emitted once: LLVM takes longer for it than for these.
 
         Args:
             needed: whether the right operand must be packed. The first panel does that if it has enough rows.
@@ -286,13 +297,18 @@ class Product:
         end = e.sub(high, rest)
         with e.loop(first, end, whole) as row:
             yield row, whole, False
-        for height in (1 << bit for bit in reversed(range((whole - 1).bit_length()))):
-            with e.when(e.compare("icmp ne", e.binary("and", rest, i64(height)), i64(0))):
-                yield e.add(end, e.binary("and", rest, i64(-2 * height))), height, False
+        heights = self.blocking.lower_heights
+        if not heights:
+            return
+        with e.loop(0, len(heights)) as n:
+            height = e.binary("lshr", i64(heights[0]), e.index(n))
+            with e.when(e.compare("icmp ne", e.binary("and", rest, height), i64(0))):
+                yield e.add(end, e.binary("and", rest, e.index(e.mul(height, -2)))), height, False
 
     def multiply(
         self,
         target: StridedArray,
+        height: Int,
         block: KBlock,
         row: Int,
         fresh: bool,
@@ -300,23 +316,26 @@ class Product:
         left: StridedArray | None = None,
     ) -> None:
         """Add the product of a panel of rows, by default the one laid out, with all panels of columns."""
-        e, height, rows = self.e, target.shape[0], left or self.left.buffer
+        e, rows = self.e, left or self.left.buffer
         starts = block.starts if fresh else FALSE
         skipped = e.mul(e.sub(block.begin, block.first) if block.begin is not block.first else 0, rows.strides[1])
-        place = e.pointer(rows.base, skipped, self.blocking.word.itemsize)
-        for start, end, vectors, width in self.blocking.column_panels():
+        blocking = self.blocking
+        place = e.pointer(rows.base, skipped, blocking.word.itemsize)
+        for start, end, vectors, width in blocking.column_panels():
             with e.loop(start, end, vectors * width) as column:
-                streams = self.streams.of(block, row, column, height)
-                more = "".join(f", {argument}" for stream in streams for argument in stream)
-                more += self.right.unpacked(block, column) if packs else ""
                 panel = self.right.panel(block, column)
                 sums = target.address(e, (0, column))
                 stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))
-                if self.begin is not None:
-                    more += f", {self.begin.address(e, (0, column))}"
-                size = height, vectors, width
-                name = self.kernel(size, rows.strides, len(streams), packs, target.dtype != self.sums)
-                e.line(f"call void @{name}({place}, {panel}, {sums}, {stride}, {e.index(block.count)}, {starts}{more})")
+                given = f"{place}, {panel}, {sums}, {stride}, {e.index(block.count)}, {starts}"
+                for tall in blocking.each_height(height):
+                    streams = self.streams.of(block, row, column, tall)
+                    more = "".join(f", {argument}" for stream in streams for argument in stream)
+                    more += self.right.unpacked(block, column) if packs else ""
+                    if self.begin is not None:
+                        more += f", {self.begin.address(e, (0, column))}"
+                    size = tall, vectors, width
+                    name = self.kernel(size, rows.strides, len(streams), packs, target.dtype != self.sums)
+                    e.line(f"call void @{name}({given}{more})")
 
     def kernel(
         self, size: tuple[int, int, int], strides: tuple[Int, ...], streams: int, packs: bool, rounds: bool

@@ -22,9 +22,10 @@ import llvmlite
 from palladio.base import object_store
 from palladio.base.holding import HOLDING
 from palladio.base.signals import uninterrupted
-from palladio.cpu.runtime import elf, host
+from palladio.cpu.runtime import elf, host, unlocked
 from palladio.cpu.runtime.detected import detected
 from palladio.cpu.runtime.host import Processor
+from palladio.cpu.runtime.unlocked import HELPING
 
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
@@ -57,18 +58,18 @@ kernels with hundreds of unrolled accesses took quadratic time. LLVM's default i
 
 
 @functools.cache
-def _set_option() -> None:
+def _initialize() -> None:
     import llvmlite.binding as llvm
 
     llvm.set_option("palladio", _OPTION)  # a second time would be an error
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
 
 
 def _target_machine(processor: Processor) -> Any:
     import llvmlite.binding as llvm
 
-    _set_option()
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    _initialize()
     target = llvm.Target.from_triple(processor.triple)
     return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=_LEVEL, jit=True)
 
@@ -82,12 +83,14 @@ class _Passes(NamedTuple):
             those of the level run on the whole module.
         around: passes in place of those of the level on some functions.
         functions: their names.
+        halves: whether these functions and the others, micro-kernels, are compiled at once, each to an object file.
     """
 
     level: int
     between: tuple[str, ...] = ()
     around: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
+    halves: bool = False
 
 
 def _passes(text: str) -> _Passes:
@@ -99,7 +102,7 @@ def _passes(text: str) -> _Passes:
     if not (calls_kernels or text.count("\n") > _LONG) or "presplitcoroutine" in text:
         return _Passes(_LEVEL)
     around = [head[1] for head in heads if " noinline" not in head[0]] if divided else []
-    return _Passes(_SHORTER_LEVEL, _BETWEEN, _AROUND if around else (), tuple(around))
+    return _Passes(_SHORTER_LEVEL, _BETWEEN, _AROUND if around else (), tuple(around), 0 < len(around) < len(heads))
 
 
 def _key(text: str, processor: Processor) -> str:
@@ -107,6 +110,11 @@ def _key(text: str, processor: Processor) -> str:
     maker = llvmlite.__version__, detected().version, _OPTION, _TUNING, tuple(_passes(text))
     return hashlib.sha256("\0".join((*target, repr(maker), text)).encode()).hexdigest()
 
+
+SOON: list[Callable[[], object]] = []
+"""Functions that make the code that a process with its first kernel needs next: they are called while LLVM is busy with
+a kernel.
+"""
 
 _dead: deque[Any] = deque()
 """Execution engines that are no longer used. The next compilation frees them, where no interrupt can occur."""
@@ -142,6 +150,9 @@ class MachineCode:
         return MachineCode, ("", self.key)
 
     def _make_alone(self, compile: Callable[[], bytes]) -> None:
+        if HELPING.now:  # the thread that waits for this one holds the lock
+            self._make(compile)
+            return
         with _lock:
             HOLDING.count += 1
             try:
@@ -162,15 +173,24 @@ class MachineCode:
         import llvmlite.binding as llvm
 
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(self.processor))
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        for part in elf.parts(code):
+            engine.add_object_file(llvm.ObjectFileRef.from_data(part))
         engine.finalize_object()
         self._owner = _Owner()
         self._owner.__del__ = functools.partial(_dead.append, engine)
         return engine.get_function_address  # type: ignore[no-any-return]
 
     def _code(self) -> bytes:
+        _initialize()  # before another thread might do the same
+        if _passes(self.text).halves:
+            halves = [functools.partial(_half, self.text, self.processor, of_kernels) for of_kernels in (False, True)]
+            return elf.joined(unlocked.at_once(*halves))
+        soon, SOON[:] = SOON[:], ()
+        return unlocked.at_once(self._whole, soon[0])[0] if soon else self._whole()
+
+    def _whole(self) -> bytes:
         machine = _target_machine(self.processor)
-        return machine.emit_object(_optimised(self.text, machine))  # type: ignore[no-any-return]
+        return unlocked.object_code(machine, _optimised(self.text, machine))
 
     def assembly(self) -> str:
         """The machine code as text."""
@@ -195,22 +215,63 @@ def _optimised(text: str, machine: Any) -> Any:
     """The module after LLVM's passes."""
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(text)
+    module = unlocked.parsed(text)
     module.verify()
     passes = _passes(text)
+    builder = _builder(machine, passes)
+    if passes.between:
+        _run(_manager(llvm.create_new_module_pass_manager(), passes.between), [module], builder)
+        _run_on_each([each for each in module.functions if not each.is_declaration], passes, builder)
+    else:
+        _run(builder.getModulePassManager(), [module], builder)
+    return module
+
+
+def _builder(machine: Any, passes: _Passes) -> Any:
+    import llvmlite.binding as llvm
+
     options = llvm.create_pipeline_tuning_options(speed_level=passes.level)
     for name, wanted in _TUNING.items():
         setattr(options, name, wanted)
-    builder = llvm.create_pass_builder(machine, options)
-    if not passes.between:
-        _run(builder.getModulePassManager(), [module], builder)
-        return module
+    return llvm.create_pass_builder(machine, options)
+
+
+def _run_on_each(functions: Iterable[Any], passes: _Passes, builder: Any) -> None:
+    """Run the passes on functions alone."""
+    import llvmlite.binding as llvm
+
+    around, others = [], []
+    for each in functions:
+        (around if each.name in passes.functions else others).append(each)
+    _run(_manager(llvm.create_new_function_pass_manager(), passes.around), around, builder)
+    _run(builder.getFunctionPassManager(), others, builder)
+
+
+def _half(text: str, processor: Processor, of_kernels: bool) -> bytes:
+    """The object code of the micro-kernels of a long product, or of its other functions.
+
+    All passes on the whole module run for both, with the same result, so that its functions fit together.
+    """
+    import llvmlite.binding as llvm
+
+    machine, passes = _target_machine(processor), _passes(text)
+    module = unlocked.parsed(text)
+    module.verify()
+    builder = _builder(machine, passes)
     _run(_manager(llvm.create_new_module_pass_manager(), passes.between), [module], builder)
     functions = [each for each in module.functions if not each.is_declaration]
-    around = [each for each in functions if each.name in passes.functions]
-    _run(_manager(llvm.create_new_function_pass_manager(), passes.around), around, builder)
-    _run(builder.getFunctionPassManager(), [each for each in functions if each not in around], builder)
-    return module
+    others = [each for each in functions if each.name in passes.functions]
+    kernels = [each for each in functions if each.name not in passes.functions]
+    for each in others if of_kernels else ():
+        each.linkage = "internal"
+    for each in kernels:
+        each.linkage = "external" if of_kernels else "available_externally"
+        if not of_kernels:
+            each.add_function_attribute("optnone")  # or LLVM would prepare it for code that it does not emit
+    _run_on_each(kernels if of_kernels else others, passes, builder)
+    if of_kernels:
+        _run(_manager(llvm.create_new_module_pass_manager(), ["global_dead_code_eliminate"]), [module], builder)
+    return unlocked.object_code(machine, module)
 
 
 def _manager(manager: Any, names: Iterable[str]) -> Any:
@@ -226,7 +287,7 @@ def _run(manager: Any, parts: Iterable[Any], builder: Any) -> None:
 
     try:
         for part in parts:
-            manager.run(part, builder)
+            unlocked.run(manager, part, builder)
     finally:
         # Closing it frees nothing: `ObjectRef._dispose`, which is empty, comes first among its bases. A pass manager
         # and the state of its passes take some 50 to 100 KiB.

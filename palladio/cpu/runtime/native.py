@@ -35,7 +35,7 @@ import numpy as np
 from palladio.cpu.runtime import entry
 from palladio.cpu.runtime.callbacks import POLL, Callback, Responder, Stopped
 from palladio.cpu.runtime.elf import Unknown, external
-from palladio.cpu.runtime.machine_code import MachineCode
+from palladio.cpu.runtime.machine_code import SOON, MachineCode
 from palladio.cpu.runtime.memory import ALIGNMENT, POOL, address_of
 from palladio.cpu.runtime.status import Deadlocked, Status
 
@@ -384,7 +384,16 @@ def _stride(arena: int) -> int:
 
 @functools.cache
 def _code() -> MachineCode:
+    SOON.clear()  # this is its compilation
     return MachineCode(text())
+
+
+def _make_code() -> None:
+    with contextlib.suppress(Exception):  # the first call says so
+        _code()
+
+
+SOON.append(_make_code)
 
 
 @functools.cache
