@@ -64,6 +64,28 @@ def test_any_number_of_rows_is_computed(count: int, dtype: Any) -> None:
         np.testing.assert_array_equal(found, old)
 
 
+@pytest.mark.parametrize("transposed", [False, True], ids=["by rows", "by columns"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_the_sums_of_any_number_of_rows_begin_at_given_values(dtype: Any, transposed: bool) -> None:
+    """There are more than 32, which are multiplied in panels, and last ones whose number is known at the call only."""
+    rows, sums = 70, np.float32 if dtype == np.float32 else np.int32
+    x, y, begin = whole_numbers(0, rows, DEPTH), whole_numbers(1, DEPTH, COLUMNS), whole_numbers(2, rows, COLUMNS)
+
+    def kernel(bounds: Any, x_ref: Any, y_ref: Any, begin_ref: Any, out: Any) -> None:
+        mask = rows_between(jnp.arange(rows)[:, None], 0, bounds[0], bounds[1])
+        left = x_ref[...].T if transposed else x_ref[...]
+        found = jnp.dot(left, y_ref[...], preferred_element_type=sums) + begin_ref[...]
+        out[...] = jnp.zeros((rows, COLUMNS), sums)
+        out[...] = jnp.where(mask, found, out[...])
+
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((rows, COLUMNS), sums), interpret="cpu")
+    given = (x.T.copy() if transposed else x).astype(dtype), y.astype(dtype), begin.astype(sums)
+    for low, count in [(0, rows), (2, 68), *((3, count) for count in range(33, 47))]:
+        expected = np.zeros((rows, COLUMNS), sums)
+        expected[low : low + count] = (x @ y + begin)[low : low + count]
+        np.testing.assert_array_equal(call(np.array([low, low + count], np.int32), *given), expected)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_what_is_no_number_in_other_rows_does_not_show(poison: float, dtype: Any) -> None:
