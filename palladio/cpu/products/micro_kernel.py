@@ -21,6 +21,10 @@ STEPS_TOGETHER = 2
 the 14 cycles of a step with 28 sums, which has 47; advancing the addresses and ending the loop takes five for each
 turn. With four steps, kernels that alternate between several short loops were slower."""
 
+SUMS_TOGETHER = 4
+"""The rows of the next block of sums that are prefetched together, in each line of steps: 8 lines of the cache, which
+arrive in the 224 cycles of these. More would be waited for, with fewer a short group ends before all are prefetched."""
+
 ROWS_AHEAD = 24
 """The prefetch distance of rows that are packed: multiplying them takes as long as the latency of memory."""
 
@@ -36,6 +40,7 @@ def micro_kernel(
     rounds: bool = False,
     joined: int = 1,
     begins: bool = False,
+    rows: int = 0,
 ) -> tuple[str, dict[str, str]]:
     """A function that adds a panel of rows times a panel of columns to a block of sums, and its declarations.
 
@@ -45,6 +50,10 @@ def micro_kernel(
     from the first row and a position in 1/65536 of a line; the position at which a row ends; and the increment of the
     position in each step. Whenever the position has moved by a line, that line is prefetched, and the one at the same
     distance from the end.
+
+    Then, with `rows`, the first row of a later left panel to prefetch, the bytes between its rows, and those that a
+    line of steps takes there; the sums of the next call, and the bytes between their rows. Before each line of steps, a
+    part of each of `rows` rows is prefetched, and some rows of the sums until all are.
 
     Args:
         word: the dtype of the elements of the panels: that of the sums, or int32 for pairs and quads.
@@ -56,18 +65,22 @@ def micro_kernel(
         rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
         joined: neighbours along the summed axis in a word: 1, a pair of bfloat16, or a quad of 8-bit integers.
         begins: whether the sums of each row begin at given values. A last argument is their address.
+        rows: the number of rows of a later left panel that are prefetched. Steps of both are neighbours in memory.
     """
     e = Emitter()
-    kernel = _MicroKernel(e, sums, word, size, strides, packs, rounds, joined, begins)
+    kernel = _MicroKernel(e, sums, word, size, strides, packs, rounds, joined, begins, rows)
+    found = [Stream(e, n) for n in range(streams)]
     if not rounds:
         with e.when(e.negated(V("%fresh", I1))):
             kernel.load_sums()
-    if streams:
-        kernel.prefetching([Stream(e, n) for n in range(streams)])
+    if rows:
+        kernel.prefetching_lines(found)
+    elif streams:
+        kernel.prefetching(found)
     else:
         kernel.until(i64(0))
     kernel.store_sums()
-    return "\n".join([_head(name, streams, packs, begins) + " {", *e.lines, "  ret void", "}"]), e.declared
+    return "\n".join([_head(name, streams, packs, begins, rows > 0) + " {", *e.lines, "  ret void", "}"]), e.declared
 
 
 class _MicroKernel:
@@ -79,6 +92,8 @@ class _MicroKernel:
         left, right, source: the addresses of the current step in both panels, and in the unpacked rows.
         remaining: the number of steps that are still to be multiplied.
         far: the address in the left panel to prefetch next.
+        following, next: those in rows of a later left panel, and in the sums of the next call.
+        missing: the rows of these sums that are still to be prefetched.
     """
 
     def __init__(
@@ -92,6 +107,7 @@ class _MicroKernel:
         rounds: bool,
         joined: int,
         begins: bool,
+        rows: int,
     ) -> None:
         self.e = e
         self.sums = sums
@@ -101,8 +117,9 @@ class _MicroKernel:
         self.packs = packs
         self.rounds = rounds
         self.joined = joined
+        self.rows = rows
         e.label("entry")
-        self.targets = _sums_at(e, self.height, self.vectors, self.width * (2 if rounds else sums.itemsize))
+        self.targets = _sums_at(e, self.height, self.vectors, self.width * self.stored)
         register = vector(registers.register(sums), self.width)
         first = [V("zeroinitializer", register)] * self.vectors
         if begins:
@@ -112,10 +129,18 @@ class _MicroKernel:
         self.left, self.right = (Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs"))
         self.remaining = Variable.of(e, V("%count", I64))
         self.far = Variable.of(e, V("%lhs", PTR))
+        if rows:
+            self.following, self.next = (Variable.of(e, V(name, PTR)) for name in ("%following", "%next"))
+            self.missing = Variable.of(e, i64(self.height))
         if packs:
             self.source = Variable.of(e, V("%unpacked", PTR))
             e.line(f"%rows = shl i64 %row, {joined.bit_length() - 1}")
             e.line(f"%far = mul i64 %rows, {ROWS_AHEAD}")
+
+    @property
+    def stored(self) -> int:
+        """The bytes of a sum in memory."""
+        return 2 if self.rounds else self.sums.itemsize
 
     def load_sums(self) -> None:
         """Begin with the values in memory."""
@@ -126,7 +151,7 @@ class _MicroKernel:
         e = self.e
         for total, target in zip(self.totals, self.targets, strict=True):
             value = rounded_pairs(e, total.get()) if self.rounds else total.get()
-            e.store(value, target, 2 if self.rounds else self.sums.itemsize)
+            e.store(value, target, self.stored)
 
     def prefetching(self, streams: Sequence[Stream]) -> None:
         """All steps, and prefetches from streams."""
@@ -143,10 +168,23 @@ class _MicroKernel:
             else:
                 self.lines_until(last)
 
-    def lines_until(self, last: V) -> None:
+    def prefetching_lines(self, streams: Sequence[Stream]) -> None:
+        """All steps, and prefetches, also from streams, between lines of them."""
+        for stream in streams:
+            stream.begin(i64(self.line_steps))
+
+        def prefetch() -> None:
+            for stream in streams:
+                stream.advance()
+            self.prefetch_next()
+
+        self.lines_until(i64(0), prefetch)
+
+    def lines_until(self, last: V, prefetch: Callable[[], None] = lambda: None) -> None:
         """Steps until only `last` remain, a line of each row of the left panel at a time, with prefetches from it."""
         e, steps = self.e, self.line_steps
         with e.repeat(functools.partial(self.remain, last, steps)):
+            prefetch()
             self.far.set(e.pointer(self.left.get(), 2 * LINE_BYTES, 1))
             together = 1 if self.packs else STEPS_TOGETHER
             with e.loop(0, steps, together):
@@ -171,6 +209,22 @@ class _MicroKernel:
     def prefetch_steps(self) -> None:
         """Prefetch a later step of a left panel whose steps are neighbours in memory."""
         self.e.prefetch(self.e.pointer(self.left.get(), STEPS_AHEAD * self.strides[1], self.word.itemsize), level=1)
+
+    def prefetch_next(self) -> None:
+        """Prefetch a line of each row of a later left panel, and some rows of the next sums."""
+        e, row = self.e, self.following.get()
+        self.following.set(e.value(PTR, f"getelementptr i8, {row}, i64 %line"))
+        for n in range(self.rows):
+            row = e.value(PTR, f"getelementptr i8, {row}, i64 %between") if n else row
+            e.prefetch(row)
+        with e.when(e.compare("icmp sgt", self.missing.get(), i64(0))):
+            place = self.next.get()
+            for _ in range(SUMS_TOGETHER):
+                for offset in range(0, self.vectors * self.width * self.stored, LINE_BYTES):
+                    e.prefetch(e.pointer(place, offset, 1))
+                place = e.value(PTR, f"getelementptr i8, {place}, i64 %apart")
+            self.next.set(place)
+            self.missing.set(e.binary("sub", self.missing.get(), i64(SUMS_TOGETHER)))
 
     def prefetch_rows(self) -> None:
         """Prefetch lines of a left panel whose rows are far apart: in each step of a line those of other rows."""
@@ -253,13 +307,15 @@ class Variable:
         self.e.line(f"store {value}, {self.place}")
 
 
-def _head(name: str, streams: int, packs: bool, begins: bool) -> str:
+def _head(name: str, streams: int, packs: bool, begins: bool, prefetches: bool) -> str:
     """The function with its parameters."""
     parameters = ["ptr noalias readonly %lhs", f"ptr noalias {'' if packs else 'readonly '}%rhs", "ptr noalias %sums"]
     parameters += ["i64 %stride", "i64 %count", "i1 %fresh"]
     for n in range(streams):
         parameters += [f"ptr %from{n}", f"ptr %until{n}", f"i64 %between{n}", f"i64 %row{n}", f"i64 %position{n}"]
         parameters += [f"i64 %end{n}", f"i64 %step{n}"]
+    if prefetches:
+        parameters += ["ptr %following", "i64 %between", "i64 %line", "ptr %next", "i64 %apart"]
     if packs:
         parameters += ["ptr noalias readonly %unpacked", "i64 %row"]
     parameters += ["ptr noalias readonly %begin"] if begins else []

@@ -22,7 +22,7 @@ from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import micro_kernel
 from palladio.cpu.products.operands import PackSource, Pair, Range
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
-from palladio.cpu.products.streams import Streams
+from palladio.cpu.products.streams import Ahead, Streams
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
@@ -328,17 +328,16 @@ class Product:
                 stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))
                 given = f"{place}, {panel}, {sums}, {stride}, {e.index(block.count)}, {starts}"
                 for tall in blocking.each_height(height):
-                    streams = self.streams.of(block, row, column, tall)
-                    more = "".join(f", {argument}" for stream in streams for argument in stream)
-                    more += self.right.unpacked(block, column) if packs else ""
+                    ahead = self.streams.of(block, row, column, tall, rows)
+                    more = ahead.arguments + (self.right.unpacked(block, column) if packs else "")
                     if self.begin is not None:
                         more += f", {self.begin.address(e, (0, column))}"
                     size = tall, vectors, width
-                    name = self.kernel(size, rows.strides, len(streams), packs, target.dtype != self.sums)
+                    name = self.kernel(size, rows.strides, ahead, packs, target.dtype != self.sums)
                     e.line(f"call void @{name}({given}{more})")
 
     def kernel(
-        self, size: tuple[int, int, int], strides: tuple[Int, ...], streams: int, packs: bool, rounds: bool
+        self, size: tuple[int, int, int], strides: tuple[Int, ...], ahead: Ahead, packs: bool, rounds: bool
     ) -> str:
         """The name of the micro-kernel for blocks of a number of rows, vectors and lanes."""
         height, vectors, width = size
@@ -346,12 +345,13 @@ class Product:
         apart: tuple[int, int] = strides  # type: ignore[assignment]
         word = {2: "pairs", 4: "quads"}.get(self.joined, self.sums)
         name = f"multiply_{word}_{height}x{vectors}x{width}_{strides[0]}_{strides[1]}"
-        name += f"_ahead{streams}" if streams else ""
+        streams = len(ahead.streams)
+        name += (f"_ahead{streams}" if streams else "") + (f"_rows{ahead.rows}" if ahead.rows else "")
         name += ("_packs" if packs else "") + ("_rounds" if rounds else "") + ("_begins" if begins else "")
         declared, packed = self.e.declared, self.blocking.word
         if name not in declared:
             text, needed = micro_kernel(
-                name, self.sums, packed, size, apart, streams, packs, rounds, self.joined, begins
+                name, self.sums, packed, size, apart, streams, packs, rounds, self.joined, begins, ahead.rows
             )
             declared.update(needed)
             declared[name] = text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray
@@ -12,6 +13,26 @@ from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.operands import PrefetchRange, Range
 from palladio.cpu.products.panels import RowPanel
 from palladio.cpu.runtime import host
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The memory that a micro-kernel prefetches, as its arguments.
+
+    Fields:
+        streams: the arguments of each stream.
+        rows: the number of rows of the next panel.
+        lines: the arguments for these and the next sums.
+    """
+
+    streams: Sequence[Sequence[V]] = ()
+    rows: int = 0
+    lines: Sequence[V] = ()
+
+    @property
+    def arguments(self) -> str:
+        """The text of all arguments."""
+        return "".join(f", {argument}" for each in (*self.streams, self.lines) for argument in each)
 
 
 class Streams:
@@ -45,11 +66,15 @@ class Streams:
         pace = blocking.quotient(lines, e.mul(panels, max(1, blocking.calls * blocking.depth)))
         self.pace = pace if later.there is None else e.select(later.there, e.index(pace), i64(0))
 
-    def of(self, block: KBlock, row: Int, column: Int, height: int) -> list[list[V]]:
-        """The ranges that the micro-kernel of a panel of rows and one of columns prefetches, as its arguments."""
+    def of(self, block: KBlock, row: Int, column: Int, height: int, left: StridedArray) -> Ahead:
+        """The memory that the micro-kernel of a panel of rows and one of columns prefetches.
+
+        Args:
+            left: the panel of rows as it is multiplied.
+        """
         e, blocking, found = self.e, self.blocking, []
         if height != blocking.height or not self.prefetches:
-            return []
+            return Ahead()
         single, later = len(blocking.pairs) == 1, blocking.rhs.later
         following = self.left.in_place(e.add(row, height), height, block) if blocking.in_place else None
         wide = blocking.wide
@@ -58,6 +83,11 @@ class Streams:
         done = e.add(e.mul(panel, blocking.depth), block.first)
         if later is not None:
             found.append(self.stream(later, e.add(e.mul(self.number, steps), done), self.pace))
+        if single and left.strides[1] == 1 and blocking.lhs.near is not None and self.into is not None:
+            rows = -(-height // blocking.calls)
+            first = e.add(e.add(row, height), e.mul(panel, rows))
+            lines = self.later_rows(blocking.lhs.near, first, block)
+            return Ahead(found, rows, [*lines, *self.later_sums(self.into, row, column, height)])
         if blocking.span is not None and blocking.rhs.near is not None:
             found.append(self.after_span(blocking.rhs.near, blocking.span, block, panel))
         if single and blocking.lhs.near is not None:
@@ -67,7 +97,24 @@ class Streams:
             found.append(self.next_rows(following, block, panel))
         if self.into is not None and (single or block.first == blocking.depth - blocking.lhs.columns):
             found.append(self.next_sums(self.into, block, row, panel))
-        return found
+        return Ahead(found)
+
+    def later_rows(self, near: StridedArray, first: Int, block: KBlock) -> list[V]:
+        """The arguments for rows of the left operand from the first one on, of which each call for a panel of rows
+        prefetches its share.
+        """
+        e, blocking = self.e, self.blocking
+        step_bytes = near.dtype.itemsize * blocking.joined
+        start = near.address(e, (first, e.mul(block.first, blocking.joined)))
+        between = e.index(e.mul(near.strides[0], near.dtype.itemsize))
+        return [start, between, i64(LINE_BYTES // blocking.word.itemsize * step_bytes)]
+
+    def later_sums(self, into: StridedArray, row: Int, column: Int, height: int) -> list[V]:
+        """The arguments for the sums of the next call: of the next columns, or of the first ones of the next panel."""
+        e, after = self.e, self.e.add(column, self.blocking.wide)
+        is_last = e.compare("icmp sge", e.index(after), i64(self.blocking.rhs.columns))
+        sums = e.select(is_last, into.address(e, (e.add(row, height), 0)), into.address(e, (row, after)))
+        return [sums, e.index(e.mul(into.strides[0], into.dtype.itemsize))]
 
     def stream(self, area: PrefetchRange, done: Int, pace: Int) -> list[V]:
         """The arguments of a micro-kernel that prefetches a part of a range.
