@@ -206,8 +206,19 @@ def test_the_steps_of_few_rows_are_split_between_the_compute_warpgroups() -> Non
 
 
 def test_the_compute_warpgroups_of_attention_run_the_same_code() -> None:
-    # Per step eight products of queries and keys, and eight of weights and values.
-    assert matching("attention", "HGMMA") == 2 * 8
+    # Per step eight products of queries and keys, and eight of weights and values; also the first scores, and the last
+    # weights, outside of the loop.
+    assert matching("attention", "HGMMA") == 2 * 2 * 8
+
+
+def test_exponentials_of_attention_run_while_a_product_is_in_flight() -> None:
+    # In a step, between the wait for the scores and the one for the weighted values; weights are packed after that.
+    text = disassembled(cubin("attention").code)
+    step = re.search(r"DEPBAR\.LE gsb0, 0x1 (.*?)HGMMA", text, re.DOTALL)
+    assert step is not None
+    during, after = step[1].split("DEPBAR.LE gsb0, 0x0")
+    assert during.count("MUFU.EX2") == 64 + 2
+    assert (during.count("F2FP"), after.count("F2FP")) == (0, 32)
 
 
 def test_the_gradients_of_matrices_have_the_steps_of_tgmm() -> None:

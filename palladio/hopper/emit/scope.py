@@ -166,6 +166,7 @@ class Scope:
         in_range: results of arithmetic that cannot overflow their dtype.
         ranges: the ranges of integer inputs of equations.
         replaced: accumulators without a value yet: their first product does not add to them.
+        packed: arrays in registers that a loop carries packed, each with the name of the packed registers.
         warps: True while each warp runs the program as a separate thread.
         waits: the barriers with a wait, each with the value of `warps` at the wait.
         loops: the loops around the equation that is being written.
@@ -199,6 +200,7 @@ class Scope:
         self.before = False
         self.accumulators: dict[str, str] = {}
         self.replaced: set[str] = set()
+        self.packed: dict[str, str] = {}
         self.in_range, self.ranges = in_range(role.program, dict(ranges))
         self.registers: tuple[int, str] | None = None
         self.prologue: list[tuple[str, str]] = []

@@ -65,6 +65,20 @@ class Registers:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """A left operand of the tensor cores that a loop carries in 32-bit registers, as products take it."""
+
+    name: str
+    layout: Layout
+    dtype: DType
+
+    @property
+    def each(self) -> int:
+        """Elements in a register."""
+        return 4 // self.dtype.itemsize
+
+
+@dataclass(frozen=True)
 class Computed:
     """An array whose elements are a function of their indices: `at(layout, register, thread)` in any layout."""
 

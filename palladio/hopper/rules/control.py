@@ -14,12 +14,14 @@ from palladio.hopper.emit.values import (
     Barriers,
     Computed,
     Entry,
+    Packed,
     Registers,
     Semaphores,
     Sites,
     Splat,
 )
 from palladio.hopper.layouts.registers import splat
+from palladio.hopper.rules.tensor_cores import carry_packed, is_carried_packed, unpacked
 from palladio.ir.core import Atom, Eqn, Program, Var, walk
 from palladio.lower.refused import Refused
 from palladio.ops.threads.wgmma import wgmma
@@ -44,9 +46,29 @@ def _variable(scope: Scope, var: Var, initial: Atom | None) -> Entry:
     return target
 
 
-def _assign(scope: Scope, target: Entry, atom: Atom) -> None:
+def _carries(scope: Scope, carry: Sequence[Var], initial: Sequence[Atom]) -> list[Entry | Packed]:
+    """C variables for the carry of a loop, with their initial values."""
+    targets: list[Entry | Packed] = []
+    for var, atom in zip(carry, initial, strict=True):
+        if is_carried_packed(scope, var):
+            target = Packed(scope.w.fresh(f"{var.hint or 'carry'}_packed"), scope.layout(var), var.type.dtype)
+            carry_packed(scope, target, atom, declared=False)
+            targets.append(target)
+        else:
+            targets.append(_variable(scope, var, atom))
+    return targets
+
+
+def _values(scope: Scope, targets: Sequence[Entry | Packed]) -> list[Entry]:
+    """The values of a loop's variables at this point."""
+    return [unpacked(scope, target) if isinstance(target, Packed) else target for target in targets]
+
+
+def _assign(scope: Scope, target: Entry | Packed, atom: Atom) -> None:
     """Give a C variable a value."""
-    if isinstance(target, Scalar):
+    if isinstance(target, Packed):
+        carry_packed(scope, target, atom)
+    elif isinstance(target, Scalar):
         scope.w.line(f"{target.text} = {scope.text(atom)};")
     elif isinstance(target, Registers):
         value = scope.array(atom, target.layout)
@@ -54,7 +76,7 @@ def _assign(scope: Scope, target: Entry, atom: Atom) -> None:
             scope.fill(target, lambda r: scope.element(value, r, target.layout))
 
 
-def _assign_all(scope: Scope, targets: Sequence[Entry], atoms: Sequence[Atom]) -> None:
+def _assign_all(scope: Scope, targets: Sequence[Entry | Packed], atoms: Sequence[Atom]) -> None:
     """Assign to C variables in parallel: all new values are computed from the old ones."""
     entries = [scope.entry(atom) for atom in atoms]
     moving = [n for n, (target, entry) in enumerate(zip(targets, entries, strict=True)) if target is not entry]
@@ -65,25 +87,25 @@ def _assign_all(scope: Scope, targets: Sequence[Entry], atoms: Sequence[Atom]) -
         target, entry = targets[n], entries[n]
         if isinstance(target, Scalar) and isinstance(entry, Scalar):
             scope.w.line(f"{target.text} = {entry.text};")
-        elif isinstance(target, Registers):
-            stand_in = Var(ArrayType(target.shape, target.dtype))
+        elif isinstance(target, (Registers, Packed)):
+            stand_in = Var(ArrayType(target.layout.shape, target.dtype))
             scope.env[stand_in] = entry
             _assign(scope, target, stand_in)
 
 
-def _mentions(entry: Entry, variables: Sequence[Entry]) -> bool:
+def _mentions(entry: Entry, variables: Sequence[Entry | Packed]) -> bool:
     """True if the C expressions of a value read one of these variables."""
     names = [re.escape(_name(each)) for each in variables]
     text = entry.at(splat(entry.shape), "r", "thread") if isinstance(entry, Computed) else _name(entry)
     return bool(names) and re.search(rf"\b(?:{'|'.join(names)})\b", text) is not None
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: Entry | Packed) -> str:
     """The C expression of a number, or the name of an array."""
     return entry.text if isinstance(entry, (Scalar, Splat)) else entry.name  # type: ignore[union-attr]
 
 
-def _kept(scope: Scope, entry: Entry, target: Entry) -> Entry:
+def _kept(scope: Scope, entry: Entry, target: Entry | Packed) -> Entry:
     """A value that later assignments do not change, for a variable."""
     if isinstance(entry, (Scalar, Splat)):
         name = scope.w.fresh("before")
@@ -172,8 +194,7 @@ def _loop(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     step, unroll = eqn.step, eqn.unroll
     scope.bind(body.inputs[1 : 1 + constants], rest[:constants])
     carry = body.inputs[1 + constants :]
-    targets = [_variable(scope, var, atom) for var, atom in zip(carry, rest[constants:], strict=True)]
-    scope.env.update(zip(carry, targets, strict=True))
+    targets = _carries(scope, carry, rest[constants:])
     dtype = lower.type.dtype
     index = scope.name(body.inputs[0], "step")
     scope.env[body.inputs[0]] = Scalar(index, dtype)
@@ -182,10 +203,11 @@ def _loop(scope: Scope, eqn: Eqn) -> Sequence[Entry]:
     advance = f"++{index}" if step == 1 else f"{index} += {step}"
     head = f"{register_type(dtype)} {index} = {scope.text(lower)}; {index} < {scope.text(upper)}; {advance}"
     with scope.w.block(f"for ({head})"), scope.loop():
+        scope.env.update(zip(carry, _values(scope, targets), strict=True))
         scope.run(body)
         _assign_all(scope, targets, body.outputs)
     _unordered(scope, body)
-    return targets
+    return _values(scope, targets)
 
 
 def _repeat(scope: Scope, eqn: Eqn) -> Sequence[Entry]:

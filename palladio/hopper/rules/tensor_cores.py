@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from palladio.base.errors import PalladioValueError
 from palladio.hopper.emit.scope import Rule, Scope
-from palladio.hopper.emit.values import Accumulator, Entry, Shared
+from palladio.hopper.emit.values import Accumulator, Entry, Packed, Registers, Shared
 from palladio.hopper.emit.views import Part, whole
 from palladio.hopper.layouts.infer import left_layout
 from palladio.hopper.layouts.integers import Index, added
@@ -15,7 +15,7 @@ from palladio.hopper.layouts.shared import SharedOperand
 from palladio.hopper.rules.copies import start_of
 from palladio.hopper.rules.memory import packed
 from palladio.hopper.wgmma import COLUMNS, DEPTH_BYTES, INTEGER_COLUMNS, ROWS, Wgmma
-from palladio.ir.core import Atom, Eqn
+from palladio.ir.core import Atom, Eqn, Var
 from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.transforms import Transform
@@ -23,6 +23,8 @@ from palladio.types.types import ArrayType
 
 NAMES = {"bf16": "bf16", "f16": "f16", "f32": "tf32", "f8e4m3fn": "e4m3", "f8e5m2": "e5m2", "i8": "s8", "u8": "u8"}
 ROW_GROUP = 8
+UNPACKED = {"bf16": "pal::float_bf16((u16)({}))", "f16": "pal::float_f16((u16)({}))", "f32": "pal::float_of({})"}
+"""The C expression of a float from the lower bits of a register."""
 
 
 @dataclass(frozen=True)
@@ -199,20 +201,53 @@ def _across(b: Matrix, column: int) -> int:
 
 
 def _packed(scope: Scope, left: Atom) -> str:
-    """The elements of a left operand packed into 32-bit registers; no product is in flight while they are written."""
-    wanted = left_layout(left.type)  # type: ignore[arg-type]
-    value = scope.materialised(left, wanted, "operand")
-    each = 4 // left.type.dtype.itemsize
+    """The elements of a left operand packed into 32-bit registers."""
+    value = scope.materialised(left, left_layout(left.type), "operand")  # type: ignore[arg-type]
+    if value.name in scope.packed:
+        return scope.packed[value.name]
+    target = Packed(scope.w.fresh(f"{value.name}_packed"), value.layout, left.type.dtype)
+    _pack(scope, target, value, declared=False)
+    return target.name
+
+
+def _pack(scope: Scope, target: Packed, value: Registers, declared: bool) -> None:
+    """Pack elements; no product is in flight while the registers of a left operand are written."""
     if scope.flight or scope.before:
         scope.wait_products(0)
-    name = scope.w.fresh(f"{value.name}_packed")
-    count = wanted.count // each
-    scope.w.line(f"u32 {name}[{count}];")
+    each, count = target.each, target.layout.count // target.each
+    if not declared:
+        scope.w.line(f"u32 {target.name}[{count}];")
     first = f"{each} * r" if each > 1 else "r"
-    (text,) = packed([f"{value.name}[{first}{f' + {n}' if n else ''}]" for n in range(each)], left.type.dtype)
-    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {count}; ++r) {name}[r] = {text};")
-    scope.w.line(f"pal::keep({name});")
-    return name
+    (text,) = packed([f"{value.name}[{first}{f' + {n}' if n else ''}]" for n in range(each)], target.dtype)
+    scope.w.line(f"PAL_UNROLL for (int r = 0; r < {count}; ++r) {target.name}[r] = {text};")
+    scope.w.line(f"pal::keep({target.name});")
+
+
+def is_carried_packed(scope: Scope, var: Var) -> bool:
+    """True for floats in the layout of a left operand, which a loop carries packed.
+
+    They are then packed at the end of a step, so that a product that precedes theirs in the next step may be in flight.
+    """
+    type = var.type
+    if not isinstance(type, ArrayType) or dtypes.short_name(type.dtype) not in UNPACKED or len(type.shape) != 2:
+        return False
+    return scope.layout(var).same(left_layout(type))
+
+
+def carry_packed(scope: Scope, target: Packed, atom: Atom, declared: bool = True) -> None:
+    """Give the registers of a loop's carry a value."""
+    _pack(scope, target, scope.materialised(atom, target.layout, "operand"), declared)
+
+
+def unpacked(scope: Scope, carried: Packed) -> Registers:
+    """The value of a loop's carry at this point. It is unused if only products take it, and they take it packed."""
+    name = scope.w.fresh(carried.name.removesuffix("_packed"))
+    value = Registers(name, carried.layout, carried.dtype)
+    word, half = ("r / 2", " >> 16 * (r % 2)") if carried.each == 2 else ("r", "")
+    text = UNPACKED[dtypes.short_name(carried.dtype)].format(f"{carried.name}[{word}]{half}")
+    scope.w.line(f"[[maybe_unused]] float {name}[{carried.layout.count}];")
+    scope.packed[name] = carried.name
+    return scope.fill(value, lambda r: text)
 
 
 def _left_pieces(name: str | None, left: Atom, depth: int, row: int) -> str:

@@ -134,7 +134,7 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
     """One block: `COMPUTE_GROUPS` times `block_q` queries of one head."""
     config = problem.config
     keys, values = (Ring.of(scratch, name) for name in ("keys", "values"))
-    queries, queries_filled, turn = scratch["queries"], scratch["queries_filled"], scratch["turn"]
+    queries, queries_filled, turns = scratch["queries"], scratch["queries_filled"], scratch["turns"]
     group = pl.axis_index("warpgroup")
     head, block = pl.axis_index("head"), pl.axis_index("block")
     if problem.causal:
@@ -151,11 +151,15 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
             wanted = queries.at[each, :, : problem.width]
             plgpu.copy_gmem_to_smem(q.at[head, rows], wanted, queries_filled.at[each])
 
-        @pl.loop(0, steps)
-        def _(step: Value) -> None:
+        def fill(ring: Ring, source: Ref, step: Value) -> None:
             rows = pl.ds(step * config.block_kv, config.block_kv)
-            keys.fill(step, k.at[head // problem.group, rows])
-            values.fill(step, v.at[head // problem.group, rows])
+            ring.fill(step, source.at[head // problem.group, rows])
+
+        # In the order in which they are read: the values of a step after the keys of the next one.
+        @pl.loop(0, steps + 1)
+        def _(step: Value) -> None:
+            pl.when(step < steps)(lambda: fill(keys, k, step))
+            pl.when(step > 0)(lambda: fill(values, v, step - 1))
 
         keys.await_drained(steps)
         values.await_drained(steps)
@@ -166,11 +170,10 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
         own = queries.at[group]
         own_row = first_row + group * config.block_q
         plgpu.barrier_wait(queries_filled.at[group])
-        # The second warpgroup starts one turn later, and the first one waits for it at the end by one turn. As loops of
-        # 0 or 1 steps, and not as branches on the warpgroup, they leave both warpgroups the same code.
-        pl.loop(0, group)(lambda _: plgpu.barrier_arrive_and_wait(turn))
-        result, logarithm = _attend(problem, own.at[:, : problem.width], keys, values, turn, own_row, steps)
-        pl.loop(group, 1)(lambda _: plgpu.barrier_arrive_and_wait(turn))
+        # The first warpgroup has the first turn, and observes at the end that the second one has had its last turn. As
+        # loops of 0 or 1 steps, and not as branches on the warpgroup, they leave both warpgroups the same code.
+        pl.loop(0, group)(lambda _: plgpu.barrier_arrive(turns.at[0]))
+        result, logarithm = _attend(problem, own.at[:, : problem.width], keys, values, turns, own_row, steps)
         # The queries have been read: their buffer is reused for the result.
         staged = own.at[:, : problem.out_width]
         staged[...] = result.astype(staged.dtype)
@@ -180,63 +183,87 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
             count = problem.present_queries
             inside = own_row + jnp.arange(config.block_q) < count
             plgpu.store(lse[0].at[pl.ds(head * count + own_row, config.block_q)], logarithm, mask=inside)
+        pl.loop(group, 1)(lambda _: plgpu.barrier_wait(turns.at[0]))
         plgpu.wait_smem_to_gmem(0)
 
 
 def _attend(
-    problem: AttentionProblem, queries: Ref, keys: Ring, values: Ring, turn: Ref, first_row: Value, steps: Value
+    problem: AttentionProblem, queries: Ref, keys: Ring, values: Ring, turns: Ref, first_row: Value, steps: Value
 ) -> tuple[Value, Value]:
     """f32[block_q, out_width]: the attention of one warpgroup's queries to all unmasked keys.
 
     Also the logarithm of the sum of their weights, f32[block_q].
+
+    A turn issues the scores of a step and, after them, the product of the weights and values of the step before. While
+    the second product is in flight, and the other warpgroup has its turn, the exponentials of the scores are computed.
     """
-    config = problem.config
     # A positive factor keeps the order of the scores: it is applied after the maximum, in one instruction with the
     # subtraction. One that is not positive is applied first.
     factor = problem.scale * math.log2(math.e)
     early, late = (1.0, factor) if factor > 0 else (factor, 1.0)
+    group = pl.axis_index("warpgroup")
+
+    def softmax(scores: Value, masked: bool, step: Value, before: Value, total: Value) -> tuple[Value, ...]:
+        """The weights of a step's scores, the largest score, the sum of weights, and the factor of earlier weights."""
+        scores = scores * early
+        if masked:
+            scores = masked_scores(problem, scores, first_row, step * problem.config.block_kv)
+        largest = jnp.maximum(before, jnp.max(scores, axis=1))
+        shrink = jnp.exp2((before - largest) * late)
+        weights = jnp.exp2(scores * late - (largest * late)[:, None])
+        total = total * shrink + jnp.sum(weights, axis=1)
+        return weights.astype(queries.dtype), largest, total, shrink
 
     def scoped(weighted: Ref) -> tuple[Value, Value]:
-        def attend(masked: bool, step: Value, carry: tuple[Value, Value]) -> tuple[Value, Value]:
-            before, total = carry
-            scores = _scores(queries, keys, step, turn) * early
-            if masked:
-                scores = masked_scores(problem, scores, first_row, step * config.block_kv)
-            largest = jnp.maximum(before, jnp.max(scores, axis=1))
-            shrink = jnp.exp2((before - largest) * late)
-            weights = jnp.exp2(scores * late - (largest * late)[:, None])
-            total = total * shrink + jnp.sum(weights, axis=1)
-            weighted[...] = weighted[...] * shrink[:, None]
-            rounded = weights.astype(queries.dtype)
-            (block,) = values.take(step)
-            plgpu.barrier_arrive_and_wait(turn)
-            plgpu.wgmma(weighted, rounded, block)
-            plgpu.wgmma_wait(0)
-            values.give_back(step)
-            return largest, total
+        def attend(masked: bool, step: Value, carry: tuple[Value, ...]) -> tuple[Value, ...]:
+            rounded, before, total = carry
 
-        start = (jnp.full((config.block_q,), -jnp.inf, jnp.float32), jnp.zeros((config.block_q,), jnp.float32))
-        unmasked = jnp.minimum(steps, problem.unmasked_steps(first_row))
-        carry = lax.fori_loop(0, unmasked, functools.partial(attend, False), start)
-        largest, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
+            def multiply(acc: Ref) -> tuple[Value, ...]:
+                (key_block,), (value_block,) = keys.take(step), values.take(step - 1)
+                plgpu.wgmma(acc, queries, key_block.T)
+                plgpu.wgmma(weighted, rounded, value_block)
+                plgpu.barrier_arrive(turns.at[1 - group])
+                scores = plgpu.wgmma_accumulator_load(acc, wait_n=1)
+                keys.give_back(step)
+                return softmax(scores, masked, step, before, total)
+
+            weights, largest, total, shrink = pl.run_scoped(multiply, plgpu.ACC(rounded.shape))
+            # The turn first: ptxas moves a wait for products forward, but not over a loop that waits for a barrier. But
+            # with one stage, the other warpgroup keeps the turn until this one has given the values back.
+            if values.stages > 1:
+                plgpu.barrier_wait(turns.at[group])
+            plgpu.wgmma_wait(0)
+            values.give_back(step - 1)
+            if values.stages == 1:
+                plgpu.barrier_wait(turns.at[group])
+            weighted[...] = weighted[...] * shrink[:, None]
+            return weights, largest, total
+
+        start = jnp.full((queries.shape[0],), -jnp.inf, jnp.float32), jnp.zeros((queries.shape[0],), jnp.float32)
+        first = softmax(_first_scores(queries, keys), True, 0, *start)[:3]
+        plgpu.barrier_wait(turns.at[group])
+        unmasked = jnp.maximum(1, jnp.minimum(steps, problem.unmasked_steps(first_row)))
+        carry = lax.fori_loop(1, unmasked, functools.partial(attend, False), first)
+        weights, largest, total = lax.fori_loop(unmasked, steps, functools.partial(attend, True), carry)
+        (block,) = values.take(steps - 1)
+        plgpu.wgmma(weighted, weights, block)
+        plgpu.barrier_arrive(turns.at[1 - group])
+        plgpu.wgmma_wait(0)
+        values.give_back(steps - 1)
         return weighted[...] * (1 / total)[:, None], (largest * late + jnp.log2(total)) * math.log(2)
 
-    result, logarithm = pl.run_scoped(scoped, plgpu.ACC((config.block_q, problem.out_width)))
+    result, logarithm = pl.run_scoped(scoped, plgpu.ACC((queries.shape[0], problem.out_width)))
     return result, logarithm
 
 
-def _scores(queries: Ref, keys: Ring, step: Value, turn: Ref) -> Value:
-    """f32[block_q, block_kv]: the products of a warpgroup's queries with the keys of a step.
-
-    The turn passes as soon as the product is issued: the tensor cores run it while the other warpgroup issues.
-    """
+def _first_scores(queries: Ref, keys: Ring) -> Value:
+    """f32[block_q, block_kv]: the products of a warpgroup's queries with the keys of the first step."""
 
     def multiply(acc: Ref) -> Value:
-        (block,) = keys.take(step)
+        (block,) = keys.take(0)
         plgpu.wgmma(acc, queries, block.T)
-        plgpu.barrier_arrive_and_wait(turn)
         plgpu.wgmma_wait(0)
-        keys.give_back(step)
+        keys.give_back(0)
         return acc[...]
 
     return pl.run_scoped(multiply, plgpu.ACC((queries.shape[0], keys.buffers[0].shape[1])))
@@ -439,7 +466,7 @@ def _kernel(problem: AttentionProblem, dtype: Any, interpret: Any) -> Any:
     scratch = {
         "queries": plgpu.SMEM((COMPUTE_GROUPS, config.block_q, max(problem.width, problem.out_width)), dtype),
         "queries_filled": plgpu.Barrier(num_barriers=COMPUTE_GROUPS),
-        "turn": plgpu.Barrier(num_arrivals=COMPUTE_GROUPS),
+        "turns": plgpu.Barrier(num_barriers=COMPUTE_GROUPS),
         **ring_scratch("keys", [pl.ShapeDtypeStruct((config.block_kv, problem.width), dtype)], config.stages),
         **ring_scratch("values", [pl.ShapeDtypeStruct((config.block_kv, problem.out_width), dtype)], config.stages),
     }

@@ -199,12 +199,6 @@ def gmm_tile(
     )
 
 
-def has_rows(config: MatmulConfig, group: Value) -> Callable[[OutputTile], Value] | None:
-    """True for tiles with rows of a compute warpgroup: the last tile of a group may have none of the second one."""
-    row, _ = config.own_corner(group)
-    return (lambda tile: tile.rows > row) if config.split == "m" else None
-
-
 def _gmm_kernel(
     sizes: Ref,
     lhs: Ref,
@@ -270,10 +264,7 @@ def _gmm_kernel(
 
     grid = (math.prod(plane),)
     brought = factor if scales.of_blocks else None
-    occupied = has_rows(config, group)
-    PersistentProduct(
-        config, ring, grid, tile_at, sources, multiply, store, REGISTERS, factor=brought, occupied=occupied
-    ).run(group)
+    PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS, factor=brought).run(group)
 
 
 def _where_not(other: Value, factor: Callable[[int, int], Value]) -> Callable[[int, int], Value]:

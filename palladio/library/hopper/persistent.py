@@ -62,7 +62,6 @@ class PersistentProduct:
             broadcasts to the accumulator. With it, the sum over the steps is in float32 registers, outside the tensor
             cores; with `promote` in the configuration, the sum over groups of steps is.
         known: (tile) -> data of a tile for `sources` that is loaded once.
-        occupied: (tile) -> True if there are rows in this warpgroup's part of an active tile; None if there always are.
     """
 
     config: MatmulConfig
@@ -76,7 +75,6 @@ class PersistentProduct:
     sums: Any = jnp.float32
     factor: Callable[..., Value] | None = None
     known: Callable[[OutputTile], Value] | None = None
-    occupied: Callable[[OutputTile], Value] | None = None
 
     def run(self, group: Value) -> None:
         """The program of each of the block's warpgroups."""
@@ -119,22 +117,10 @@ class PersistentProduct:
 
         promoted = self.promoted if self.config.promote else self.sum
         add = promoted if self.factor is None else self.scaled
-        some = tile.active if self.occupied is None else tile.active & self.occupied(tile)
 
-        @pl.when(some)
+        @pl.when(tile.active)
         def _() -> None:
             pl.run_scoped(lambda acc: add(acc, tile, before), plgpu.ACC(self.config.own_shape, self.sums))
-
-        if self.occupied is not None:
-            pl.when(tile.active & jnp.logical_not(some))(lambda: self.skip(tile, before))
-
-    def skip(self, tile: OutputTile, before: Value) -> None:
-        """Give back the operands of a tile. The tensor cores belong to the other warpgroup meanwhile."""
-
-        @pl.loop(0, tile.steps)
-        def _(step: Value) -> None:
-            self.ring.take(before + step)
-            self.ring.give_back(before + step)
 
     def scaled(self, total: Ref, tile: OutputTile, before: Value) -> None:
         """Sum the products of all steps, each by its factor, outside the tensor cores and store the result.

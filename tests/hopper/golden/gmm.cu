@@ -138,9 +138,7 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
       const int i_40 = (int)((u32)i_34 * (u32)256);
       const int i_41 = (is_2 ? 32 : 0);
       const bool is_4 = i_39 > 0;
-      const bool is_5 = i_39 > i;
-      const bool is_6 = is_4 & is_5;
-      if (is_6) {
+      if (is_4) {
         {
           float acc[1][128];
           PAL_UNROLL for (int r = 0; r < 128; ++r) acc[r / 128][r % 128] = 0;
@@ -163,8 +161,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
             pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
             pal::wgmma_commit();
             pal::wgmma_wait<1>();
-            const bool is_7 = step_2 > 0;
-            if (is_7) {
+            const bool is_5 = step_2 > 0;
+            if (is_5) {
               const int i_47 = (int)((u32)carry + (u32)step_2);
               const int i_48 = (int)((u32)i_47 - (u32)1);
               const u32 i_49 = (u32)i_48;
@@ -176,8 +174,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::wgmma_wait<0>();
           pal::keep(acc[0]);
-          const bool is_8 = i_41 > 0;
-          if (is_8) {
+          const bool is_6 = i_41 > 0;
+          if (is_6) {
             const int i_52 = (int)((u32)carry + (u32)i_41);
             const int i_53 = (int)((u32)i_52 - (u32)1);
             const u32 i_54 = (u32)i_53;
@@ -191,21 +189,21 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           const int i_59 = (i_58 < 64 ? i_58 : 64);
           const int i_60 = (int)((u32)i_36 + (u32)i);
           const int i_61 = i_59 & 32;
-          const bool is_9 = i_61 != 0;
+          const bool is_7 = i_61 != 0;
           const int i_62 = i_59 & 16;
-          const bool is_10 = i_62 != 0;
+          const bool is_8 = i_62 != 0;
           const int i_63 = i_59 & 48;
           const int i_64 = i_59 & 8;
-          const bool is_11 = i_64 != 0;
+          const bool is_9 = i_64 != 0;
           const int i_65 = i_59 & 56;
           const int i_66 = i_59 & 4;
-          const bool is_12 = i_66 != 0;
+          const bool is_10 = i_66 != 0;
           const int i_67 = i_59 & 60;
           const int i_68 = i_59 & 2;
-          const bool is_13 = i_68 != 0;
+          const bool is_11 = i_68 != 0;
           const int i_69 = i_59 & 62;
           const int i_70 = i_59 & 1;
-          const bool is_14 = i_70 != 0;
+          const bool is_12 = i_70 != 0;
           if (warp == 0 && pal::elect()) {
             pal::bulk_wait_read<0>();
           }
@@ -220,36 +218,36 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
-          const bool is_15 = i_59 == 64;
-          if (is_15) {
+          const bool is_13 = i_59 == 64;
+          if (is_13) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_40, i_60);
             }
           }
-          const bool is_16 = i_59 < 64;
-          if (is_16) {
+          const bool is_14 = i_59 < 64;
+          if (is_14) {
             const int i_71 = (int)((u32)i_60 + (u32)i_61);
             const int i_72 = (int)((u32)i_60 + (u32)i_63);
             const int i_73 = (int)((u32)i_60 + (u32)i_65);
             const int i_74 = (int)((u32)i_60 + (u32)i_67);
             const int i_75 = (int)((u32)i_60 + (u32)i_69);
             if (warp == 0 && pal::elect()) {
-              if (is_9) {
+              if (is_7) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_40, i_60);
               }
-              if (is_10) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_61 * 128, i_40, i_71);
               }
-              if (is_11) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_63 * 128, i_40, i_72);
               }
-              if (is_12) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_65 * 128, i_40, i_73);
               }
-              if (is_13) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_67 * 128, i_40, i_74);
               }
-              if (is_14) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_69 * 128, i_40, i_75);
               }
             }
@@ -268,34 +266,34 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
           const int i_76 = (int)((u32)i_40 + (u32)64);
-          if (is_15) {
+          if (is_13) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_76, i_60);
             }
           }
-          if (is_16) {
+          if (is_14) {
             const int i_77 = (int)((u32)i_60 + (u32)i_61);
             const int i_78 = (int)((u32)i_60 + (u32)i_63);
             const int i_79 = (int)((u32)i_60 + (u32)i_65);
             const int i_80 = (int)((u32)i_60 + (u32)i_67);
             const int i_81 = (int)((u32)i_60 + (u32)i_69);
             if (warp == 0 && pal::elect()) {
-              if (is_9) {
+              if (is_7) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_76, i_60);
               }
-              if (is_10) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_61 * 128 + 8192, i_76, i_77);
               }
-              if (is_11) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_63 * 128 + 8192, i_76, i_78);
               }
-              if (is_12) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_65 * 128 + 8192, i_76, i_79);
               }
-              if (is_13) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_67 * 128 + 8192, i_76, i_80);
               }
-              if (is_14) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_69 * 128 + 8192, i_76, i_81);
               }
             }
@@ -316,34 +314,34 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
           const int i_82 = (int)((u32)i_40 + (u32)128);
-          if (is_15) {
+          if (is_13) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384, i_82, i_60);
             }
           }
-          if (is_16) {
+          if (is_14) {
             const int i_83 = (int)((u32)i_60 + (u32)i_61);
             const int i_84 = (int)((u32)i_60 + (u32)i_63);
             const int i_85 = (int)((u32)i_60 + (u32)i_65);
             const int i_86 = (int)((u32)i_60 + (u32)i_67);
             const int i_87 = (int)((u32)i_60 + (u32)i_69);
             if (warp == 0 && pal::elect()) {
-              if (is_9) {
+              if (is_7) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384, i_82, i_60);
               }
-              if (is_10) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_61 * 128, i_82, i_83);
               }
-              if (is_11) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_63 * 128, i_82, i_84);
               }
-              if (is_12) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_65 * 128, i_82, i_85);
               }
-              if (is_13) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_67 * 128, i_82, i_86);
               }
-              if (is_14) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_69 * 128, i_82, i_87);
               }
             }
@@ -364,34 +362,34 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           pal::fence_async();
           pal::sync_named(1 + warpgroup, 128);
           const int i_88 = (int)((u32)i_40 + (u32)192);
-          if (is_15) {
+          if (is_13) {
             if (warp == 0 && pal::elect()) {
               pal::tma_store(&out_boxes, smem + 198656 + warpgroup * 16384 + 8192, i_88, i_60);
             }
           }
-          if (is_16) {
+          if (is_14) {
             const int i_89 = (int)((u32)i_60 + (u32)i_61);
             const int i_90 = (int)((u32)i_60 + (u32)i_63);
             const int i_91 = (int)((u32)i_60 + (u32)i_65);
             const int i_92 = (int)((u32)i_60 + (u32)i_67);
             const int i_93 = (int)((u32)i_60 + (u32)i_69);
             if (warp == 0 && pal::elect()) {
-              if (is_9) {
+              if (is_7) {
                 pal::tma_store(&out_boxes_32x64, smem + 198656 + warpgroup * 16384 + 8192, i_88, i_60);
               }
-              if (is_10) {
+              if (is_8) {
                 pal::tma_store(&out_boxes_16x64, smem + 198656 + warpgroup * 16384 + i_61 * 128 + 8192, i_88, i_89);
               }
-              if (is_11) {
+              if (is_9) {
                 pal::tma_store(&out_boxes_8x64, smem + 198656 + warpgroup * 16384 + i_63 * 128 + 8192, i_88, i_90);
               }
-              if (is_12) {
+              if (is_10) {
                 pal::tma_store(&out_boxes_4x64, smem + 198656 + warpgroup * 16384 + i_65 * 128 + 8192, i_88, i_91);
               }
-              if (is_13) {
+              if (is_11) {
                 pal::tma_store(&out_boxes_2x64, smem + 198656 + warpgroup * 16384 + i_67 * 128 + 8192, i_88, i_92);
               }
-              if (is_14) {
+              if (is_12) {
                 pal::tma_store(&out_boxes_1x64, smem + 198656 + warpgroup * 16384 + i_69 * 128 + 8192, i_88, i_93);
               }
             }
@@ -401,23 +399,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) gmm_kernel(
           }
         }
       }
-      const bool is_17 = !(is_6);
-      const bool is_18 = is_4 & is_17;
-      if (is_18) {
-        PAL_ROLLED
-        for (int step_3 = 0; step_3 < i_41; ++step_3) {
-          const int i_94 = (int)((u32)carry + (u32)step_3);
-          const u32 i_95 = (u32)i_94;
-          const u32 i_96 = i_95 % 4u;
-          const int i_97 = (int)i_96;
-          pal::wait(smem + 197664 + i_97 * 8, operands_filled_phases >> i_97 & 1);
-          operands_filled_phases ^= 1u << i_97;
-          pal::sync_warp();
-          if (lane < 2) pal::arrive_peer(smem + 197632 + i_97 * 8, lane % 2);
-        }
-      }
-      const int i_98 = (int)((u32)carry + (u32)i_41);
-      carry = i_98;
+      const int i_94 = (int)((u32)carry + (u32)i_41);
+      carry = i_94;
     }
     if (warp == 0 && pal::elect()) {
       pal::bulk_wait<0>();

@@ -19,7 +19,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.activations import ACTIVATIONS
 from palladio.library.hopper.epilogue import BUFFERS, store_pieces
-from palladio.library.hopper.grouped_matmul import REGISTERS, GroupedProblem, gmm_tile, has_rows
+from palladio.library.hopper.grouped_matmul import REGISTERS, GroupedProblem, gmm_tile
 from palladio.library.hopper.limits import COMPUTE_GROUPS
 from palladio.library.hopper.persistent import OutputTile, PersistentProduct
 from palladio.library.hopper.ring import Ring, ring_scratch
@@ -143,10 +143,7 @@ def _gathered(
         store_pieces(value, columns, scratch["staging"].at[group], out, tile.row + own_row, column, rows)
 
     grid = (math.prod(problem.plane),)
-    occupied = has_rows(config, group)
-    PersistentProduct(
-        config, ring, grid, tile_at, sources, multiply, store, REGISTERS, known=tokens_of, occupied=occupied
-    ).run(group)
+    PersistentProduct(config, ring, grid, tile_at, sources, multiply, store, REGISTERS, known=tokens_of).run(group)
 
 
 def _moe_up_kernel(
