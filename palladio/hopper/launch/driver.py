@@ -47,7 +47,7 @@ _ADVICE = {
     2: "free arrays that are not needed any more; the caller's library may hold memory back (torch.cuda.empty_cache())",
     700: "an index is outside of its array",
     710: "a debug_check failed, which the driver names on standard error",
-    715: "the card refused an instruction for its operands, such as a sum by a tensor map of a dtype that it does not add",
+    715: "the card refused an instruction, such as a copy or a sum by a tensor map that it cannot make",
     716: "an address is not aligned for an access",
     719: "the hardware refused an instruction, such as a copy by a tensor map, or shared memory was left",
 }
