@@ -40,10 +40,13 @@ from palladio.library.checks import (
     zeros,
 )
 from palladio.library.grouped_matmul import gmm, product_of_one_group
-from palladio.library.namesakes import on_hopper, require_hint
+from palladio.library.namesakes import EXECUTORS, on_hopper, require_hint
 from palladio.library.tilings import matmul_tiling, tuned
 
 _KEPT = kept_calls()
+
+_ON_CARD = 64, 64, 64
+"""Tiles on a GPU of dtypes that are computed without tensor cores: blocks of the operands are in shared memory."""
 
 
 @pl.checked_call
@@ -65,8 +68,7 @@ def matmul(
         preferred_element_type: the dtype of the result, the promoted dtype of both by default. Sums are float32
             (float64 for float64).
         tiling: tile sizes along m, k and n, which they need not divide, or a look-up function of (m, k, n). By
-            default, `matmul_tiling` chooses. On Hopper, `library.hopper.matmul` multiplies 16-bit floats, in its own
-            tiles.
+            default, `matmul_tiling` chooses. On Hopper, 16-bit floats have the tiles of `library.hopper.matmul`.
         interpret: as in `palladio.pallas_call`.
         out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
@@ -99,8 +101,9 @@ def matmul(
     if (hopper := on_hopper(interpret, (x, y))) is not None:
         require_hint(tiling)
         return hopper.matmul(x, y, preferred_element_type=preferred_element_type, interpret=interpret, out=out)
-    m, k = require_array(x, "x", 2, "[m, k]")
-    others, n = require_array(y, "y", 2, "[k, n]")
+    on_card = pl.chosen_executor(interpret, (x, y)) in EXECUTORS
+    tiling = _ON_CARD if on_card and tiling is None else tiling
+    (m, k), (others, n) = require_array(x, "x", 2, "[m, k]"), require_array(y, "y", 2, "[k, n]")
     if others != k:
         rule, wanted, hint = "the matrices do not multiply", f"[{k}, n]", f"y.T has {k} rows" if n == k else None
         raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(others, n), hint=hint)
@@ -110,7 +113,7 @@ def matmul(
     tile = tile_for(tiling, FORWARD, rows, k, n, tuned(matmul_tiling, "matmul", x, y))
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
-    viewed = isinstance(y, np.ndarray) or hasattr(y, "new_empty")  # y[None] does not copy it
+    viewed = not on_card and (isinstance(y, np.ndarray) or hasattr(y, "new_empty"))  # y[None] does not copy it
     if usable and viewed and (is_group(m, rows, tile) if tiling is None else _is_tiled_group(m, k, n, tile)):
         kept = _Group(preferred_element_type, tiling, transpose, interpret)
         _KEPT.keep(key, kept, interpret)

@@ -166,6 +166,15 @@ def test_float32_is_multiplied_as_it_is(card: FakeDriver, cuda: Torch, used: lis
     ]
 
 
+@pytest.mark.parametrize("rows", [1, 64, 150])
+def test_tiles_of_float32_fit_into_shared_memory(rows: int) -> None:
+    """The tiles of the processor are larger, and few rows are products of groups there."""
+    x, y = normal(rows, 200, dtype=F32), normal(200, 100, dtype=F32, seed=1)
+    with pl.executor("hopper-twin"):
+        found = [library.matmul(x, y) for _ in range(2)]
+    assert all(error(each, x.astype(np.float64) @ y.astype(np.float64)) < 1e-6 for each in found)
+
+
 def test_a_kept_product_of_float32_is_not_taken_for_one_of_the_library(card: FakeDriver, cuda: Torch) -> None:
     given = [cuda.tensor(each) for each in (normal(64, 64, dtype=F32), normal(1, 64, 64, dtype=F32), np.int32([64]))]
     for _ in range(2):
