@@ -17,7 +17,7 @@ import palladio.gpu as plgpu
 import palladio.hopper
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from tests.hopper.kernels import BF16, F32, kernel, on_twin
+from tests.hopper.kernels import BF16, F32, kernel, lowered, on_twin
 
 F16, I32 = np.dtype(np.float16), np.dtype(np.int32)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -252,6 +252,26 @@ def test_threads_combine_what_the_copy_engine_cannot(dtype: np.dtype, kind: str)
     expected[1, 3:15] = combine(expected[1, 3:15], y[0, :12].astype(np.float64))
     for found in on_twin(call, x, y):
         np.testing.assert_array_equal(found.astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("kind", ["add", "min", "max", "and", "or", "xor"])
+def test_the_copy_engine_combines_integers_of_64_bits(kind: str) -> None:
+    """It takes those with a sign for extrema only."""
+
+    def body(x: Any, y: Any, out: Any, tile: Any) -> None:
+        out[...] = x[...]
+        tile[...] = y[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(tile, out, reduction_op=kind)
+        plgpu.wait_smem_to_gmem(0)
+
+    x, y = np.random.default_rng(0).integers(-(2**62), 2**62, (2, 4, 16))
+    call = kernel(body, x.shape, x.dtype, [plgpu.SMEM(x.shape, x.dtype)])
+    bits = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    combine = {"add": np.add, "min": np.minimum, "max": np.maximum, **bits}[kind]
+    assert "pal::tma_reduce" in lowered(call, x, y).text
+    for found in on_twin(call, x, y):
+        np.testing.assert_array_equal(found, combine(x, y))
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.int8), np.dtype(np.uint16), BF16, F32, np.dtype(np.int64)], ids=str)

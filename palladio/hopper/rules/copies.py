@@ -229,8 +229,8 @@ def spec(copy: Copy, shape: tuple[int, ...], reduction: str | None = None) -> Ma
     """The tensor map for boxes of a shape."""
     dims, itemsize, dtype = copy.part.shape, copy.buffer.layout.itemsize, copy.array.type.dtype
     strides = tuple(math.prod(dims[n + 1 :]) * itemsize for n in range(len(dims) - 1))
-    if reduction == "add" and dtypes.short_name(dtype) == "i64":
-        dtype = np.dtype(np.uint64)  # the engine adds without a sign only, and sums have the same bits
+    if reduction in ("add", *_BITWISE) and dtypes.short_name(dtype) == "i64":
+        dtype = np.dtype(np.uint64)  # the engine adds and joins these without a sign only, and the bits are the same
     return MapSpec(copy.array.number, dtype, dims, strides, shape, copy.buffer.layout.swizzle)
 
 
@@ -399,13 +399,15 @@ def _store(scope: Scope, eqn: Eqn) -> None:
 
 
 _EXTREMA = ("i32", "u32", "i64", "u64", "f16", "bf16")
+_BITWISE = "and", "or", "xor"
 _REDUCED: dict[str, tuple[str, ...]] = {
     "add": (*_EXTREMA, "f32"),
     "min": _EXTREMA,
     "max": _EXTREMA,
-    **dict.fromkeys(("and", "or", "xor"), ("i32", "u32", "i64", "u64")),
+    **dict.fromkeys(_BITWISE, ("i32", "u32", "i64", "u64")),
 }
-"""The dtypes of each reduction of the copy engine (PTX ISA, `cp.reduce.async.bulk.tensor`); i64 is added as u64."""
+"""The dtypes of each reduction of the copy engine (PTX ISA, `cp.reduce.async.bulk.tensor`); i64 stands for u64 but in
+extrema."""
 
 
 def _require_reduction(reduction: str, dtype: DType) -> None:

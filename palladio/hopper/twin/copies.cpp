@@ -210,13 +210,14 @@ static void combine(const TensorSpec& spec, Combiner how, u8* to, const u8* from
   }
 }
 
-// PTX ISA, "cp.reduce.async.bulk": the types that each operation takes. An H200 refuses sums of s64.
+// PTX ISA, "cp.reduce.async.bulk": the types that each operation takes. An H200 refuses s64 but for extrema.
 static void check_reduction(const TensorSpec& spec, Combiner how) {
   bool integer = spec.element >= S32 && spec.element <= U64;
   bool half = spec.element == F16 || spec.element == BF16;
-  bool fits = how == ADD               ? (integer && spec.element != S64) || half || spec.element == F32
+  bool joined = integer && spec.element != S64;
+  bool fits = how == ADD               ? joined || half || spec.element == F32
               : how == MIN || how == MAX ? integer || half
-                                         : integer && how <= XOR;
+                                         : joined && how <= XOR;
   if (!fits) fail("the reduction does not take elements of this type");
 }
 
