@@ -84,16 +84,19 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "attention*",
-        "a barrier wait left out",
-        "barrier_wait: pl.loop(group, 1)(lambda _: plgpu.barrier_arrive_and_wait(turn))",
-        "the last turn: no product comes after it, and turns order only when warpgroups compute",
+        "an arrival at another barrier",
+        "barrier_arrive: plgpu.barrier_arrive(turns.at[[]1 - group[]])",
+        "in the last step, each warpgroup gives the turn to itself, and turns order only when warpgroups compute",
     ),
     Reason(
-        "attention*", "a release before its wait", "barrier_wait: plgpu.barrier_wait(self.filled.at[[]slot])", _TURN, 2
+        "attention*",
+        "a release before its wait",
+        "barrier_wait: plgpu.barrier_wait(queries_filled.at[[]group[]])",
+        _TURN,
     ),
-    Reason("attention", "a wgmma wait left out", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
-    Reason("attention", "one group more in flight", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
-    Reason("attention", "a release before its wait", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
+    Reason("attention*", "a wgmma wait left out", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
+    Reason("attention*", "one group more in flight", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
+    Reason("attention*", "a release before its wait", "wgmma_wait: plgpu.wgmma_wait(0)", _LAST, most=2),
     *(
         Reason(
             "emit_pipeline_warp_specialized",
