@@ -87,7 +87,7 @@ def test_matmul_of_floats_of_8_bits_with_factors(kind: str) -> None:
 
 @pytest.mark.parametrize("promote", [False, True, 2])
 def test_matmul_of_floats_of_8_bits_that_leaves_the_tensor_cores_after_some_steps(promote: int) -> None:
-    x, y = normal(64, 400, dtype=E4M3), normal(128, 400, dtype=E4M3, seed=1)  # four steps, of which the last is ragged
+    x, y = normal(64, 400, dtype=E4M3), normal(128, 400, dtype=E4M3, seed=1)  # four steps, the last one ragged
     config = hopper.MatmulConfig(128, 128, 128, 3, promote=promote, blocks=1)
     for stated in (config, dataclasses.replace(config, tile_k=256)):
         wide = lambda x, y, config=stated: hopper.matmul(

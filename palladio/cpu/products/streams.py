@@ -100,8 +100,9 @@ class Streams:
         return Ahead(found)
 
     def later_rows(self, near: StridedArray, first: Int, block: KBlock) -> list[V]:
-        """The arguments for rows of the left operand from the first one on, of which each call for a panel of rows
-        prefetches its share.
+        """The arguments for the rows of the left operand from the first one on.
+
+        Each call for a panel of rows prefetches its share of them.
         """
         e, blocking = self.e, self.blocking
         step_bytes = near.dtype.itemsize * blocking.joined

@@ -31,7 +31,7 @@ HELPING = Helping()
 
 
 def at_once(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-    """The results of two functions, the second of which another thread calls if it can.
+    """The results of two functions; the second one runs in another thread if there can be one.
 
     A destructor may run in that thread, and call kernels: so the thread waits neither for what others prepare
     (`palladio.base.holding`), nor for the lock of compilations, which the thread that waits for it holds.

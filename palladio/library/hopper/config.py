@@ -60,8 +60,8 @@ class MatmulConfig:
             operand that both need. `gmm` has "n" only: neighbours along m may be of different groups.
         promote: the number of steps after which their sum leaves the tensor cores, to be added in float32; True for
             each step, False for none. For 8-bit floats, the tensor cores keep about 14 bits of a sum, so that long sums
-            lose precision. By default such products have `PROMOTED_STEPS`; none is the fastest, since the second
-            accumulator of others halves the tile.
+            lose precision. By default such products have `PROMOTED_STEPS`; False is the fastest, since the others
+            need a second accumulator, and narrower tiles.
     """
 
     tile_m: int = 128
