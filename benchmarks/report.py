@@ -22,7 +22,8 @@ from benchmarks.peak import BFLOAT16, FLOAT32, peak
 HEADER = ("computed", "by", "time", "GFLOP/s", "of the peak", "speed-up", "floor", "error")
 COLD_HEADER = ("a fresh process", "measured", "limit")
 PACKAGES = ("numpy", "jax", "triton", "torch")
-COMMAND = "make bench ARGS=--write"
+NEAR_PEAK = 0.5
+"""The share of the registers' peak from which on a missed goal is set beside what the peak would allow."""
 
 COLD_ROWS = {
     "import_s": "import palladio, NumPy included",
@@ -82,6 +83,21 @@ def _row(outcome: Outcome, timing: Timing) -> tuple[str, ...]:
     return what, contender.name, duration(median), speed, of_peak, faster, least, f"{timing.error:.1e}"
 
 
+def shortfalls(outcomes: Sequence[Outcome]) -> list[str]:
+    """The goals that were not reached, in words; of products near it, with the ratio at the peak of the registers."""
+    return [f"{each.shortfall}{_at_the_peak(each)}" for each in outcomes if each.shortfall]
+
+
+def _at_the_peak(outcome: Outcome) -> str:
+    """The ratio of a product to its judge if it ran at the peak of the registers; empty for one that is far from it."""
+    comparison, judge = outcome.comparison, outcome.judge
+    if not comparison.multiplied or judge is None or judge.median is None:
+        return ""
+    at_best = judge.median * peak(comparison.multiplied) / comparison.operations
+    ratio = outcome.ratio(judge) or 0.0
+    return f"; at the peak of the registers it would be {at_best:.2f}" if ratio >= NEAR_PEAK * at_best else ""
+
+
 def cold_rows(cold: Cold) -> Rows:
     """The cost of a first and a second call."""
     return [(words, _cold(name, getattr(cold, name)), _least(name)) for name, words in COLD_ROWS.items()]
@@ -108,7 +124,7 @@ def _least(name: str) -> str:
 
 def facts() -> list[str]:
     """The conditions of the measurements: machine, versions, threads, inputs."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     blas = [f"{each['internal_api']} {each['version']}" for each in threadpool_info() if each["user_api"] == "blas"]
     threads = max((each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"), default=1)
     packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
@@ -116,16 +132,21 @@ def facts() -> list[str]:
     caches = " / ".join(f"{size >> 10} KiB" for size in host.cache_bytes)
     peaks = [_digits(peak(dtype) / 1e9) for dtype in (FLOAT32, BFLOAT16)]
     return [
-        f"{_processor()} ({host.name}), {cores} cores, {platform.system()}, Python {platform.python_version()}",
-        f"vectors of {8 * host.vector_bytes} bits, caches of {caches}; the peak of the registers on {host.threads} "
-        f"threads: {peaks[0]} GFLOP/s in float32 and {peaks[1]} in bfloat16, measured in this run by a loop that "
-        "touches no memory",
-        f"{packages}, BLAS {', '.join(sorted(set(blas))) or 'unknown'} with up to {threads} threads "
+        f"{_processor()} ({host.name}), {_counted(cores, 'core')}, {platform.system()}, "
+        f"Python {platform.python_version()}",
+        f"vectors of {8 * host.vector_bytes} bits, caches of {caches}; the peak of the registers on "
+        f"{_counted(host.threads, 'thread')}: {peaks[0]} GFLOP/s in float32 and {peaks[1]} in bfloat16, measured in "
+        "this run by a loop that touches no memory",
+        f"{packages}, BLAS {', '.join(sorted(set(blas))) or 'unknown'} with up to {_counted(threads, 'thread')} "
         "(one for the products of tiles)",
         f"inputs: standard normal (seed {SEED}); rows of the groups {', '.join(map(str, GROUP_SIZES))}",
         "times: medians of rounds in which the contenders take turns, in a process for each row; errors: norm of the "
         "difference to the float64 result, relative to its norm",
     ]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("s" if count != 1 else "")
 
 
 def _version(package: str) -> str:
@@ -158,17 +179,17 @@ def show(console: Console, outcomes: Sequence[Outcome], cold: Cold | None) -> No
         console.print(fact, style="dim", highlight=False)
 
 
-def page(outcomes: Sequence[Outcome], cold: Cold | None, shortfalls: Sequence[str]) -> str:
+def page(outcomes: Sequence[Outcome], cold: Cold | None, missed: Sequence[str], command: str) -> str:
     """The page of this kind of processor: what one run measured on it, the goals that it missed, the conditions."""
-    missed = "\n".join(f"- {line}" for line in shortfalls) or "Every goal was reached."
+    goals = "\n".join(f"- {line}" for line in missed) or "Every goal was reached."
     parts = [
         f"# Measured on {_processor()} ({pl.processor().name})",
-        f"[Benchmarks](../benchmarks.md) describes the rows. This page is written by `{COMMAND}`.",
+        f"[Benchmarks](../benchmarks.md) describes the rows. This page is written by `{command}`.",
         "\n".join(f"- {fact}" for fact in facts()),
         "## Side by side",
         table(HEADER, rows(outcomes)),
         *(["## In a fresh process", table(COLD_HEADER, cold_rows(cold))] if cold is not None else []),
         "## Goals that were missed",
-        missed,
+        goals,
     ]
     return "\n\n".join(parts) + "\n"

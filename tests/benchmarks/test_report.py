@@ -57,6 +57,19 @@ def test_a_goal_that_is_not_reached_is_said_and_fails_nothing():
     assert outcome([0.5], [11.0], held=False).shortfall is None
 
 
+def test_a_missed_goal_of_a_product_is_set_beside_what_the_registers_allow(monkeypatch):
+    monkeypatch.setattr(report, "peak", {"float32": 8e9}.__getitem__)
+    short = outcome([0.3], [4.5], held=False)
+    near = Outcome(replace(short.comparison, multiplied="float32"), short.timings)
+    assert report.shortfalls([near, short, outcome([0.5], [11.0], held=False)]) == [
+        "product: 15.00 times as fast as Peer, the goal is 20; at the peak of the registers it would be 18.00",
+        "product: 15.00 times as fast as Peer, the goal is 20",
+    ]
+    far = outcome([0.6], [4.5], held=False)
+    of_memory = Outcome(replace(far.comparison, multiplied="float32"), far.timings)
+    assert report.shortfalls([of_memory]) == ["product: 7.50 times as fast as Peer, the goal is 20"]
+
+
 def test_a_floor_may_speak_of_the_best_peer():
     first = outcome([0.5], [11.0])
     faster = Timing(Contender("Other", np.ones), 0.0, False, [9.0])
@@ -155,7 +168,9 @@ def test_a_count_that_sees_no_first_preparation_proves_nothing_of_the_second():
 
 
 def test_the_page_of_a_processor_has_the_tables_the_conditions_and_the_goals_that_were_missed():
-    lines = report.page([outcome([0.5], [11.0])], COLD, ["product: too slow"]).splitlines()
+    command = "make bench ARGS='--cores 1 --write'"
+    lines = report.page([outcome([0.5], [11.0])], COLD, ["product: too slow"], command).splitlines()
+    assert lines[2].endswith(f"This page is written by `{command}`.")
     assert lines[0].startswith("# Measured on ") and f"({pl.processor().name})" in lines[0]
     assert "| product | Palladio | 500 ms | 4.00 |  |  |  | 1.0e-07 |" in lines
     assert "| import palladio, NumPy included | 200 ms | < 300 ms |" in lines
@@ -163,8 +178,8 @@ def test_the_page_of_a_processor_has_the_tables_the_conditions_and_the_goals_tha
     assert "| programs prepared by the second gmm call | 0 | 0 |" in lines
     assert "| gmm of 2 rows: the same, tensors | 0.00 µs | goal 30.0 µs |" in lines
     assert lines[-1] == "- product: too slow"
-    assert report.page([], COLD, []).splitlines()[-1] == "Every goal was reached."
-    assert "## In a fresh process" not in report.page([], None, [])
+    assert report.page([], COLD, [], command).splitlines()[-1] == "Every goal was reached."
+    assert "## In a fresh process" not in report.page([], None, [], command)
 
 
 def test_a_call_that_takes_longer_than_its_goal_is_named():
