@@ -11,6 +11,7 @@ from palladio.array.convert import broadcast_to
 from palladio.array.copies import note_copy
 from palladio.array.functions.creation import empty
 from palladio.array.on_card import is_on_gpu, to_device_of
+from palladio.array.tensors import refuse_freed
 from palladio.base.calls import checked_call
 from palladio.base.errors import (
     CopyWarning,
@@ -177,6 +178,7 @@ __all__ = [
     "processor",
     "program_id",
     "reciprocal",
+    "refuse_freed",
     "run_scoped",
     "select_ref",
     "semaphore_read",

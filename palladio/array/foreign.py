@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.copies import note_copy
-from palladio.array.tensors import has_tangent
+from palladio.array.tensors import has_tangent, is_freed, require_dense, require_memory
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
@@ -168,20 +168,15 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     dual = has_tangent(torch, tensor)
     if tensor.is_cpu and _is_shared(tensor.dtype) and _RESIZES not in sys.modules and not dual:
         try:
-            return tensor.numpy()
+            if not is_freed(tensor):
+                return tensor.numpy()
         except (RuntimeError, TypeError):
             pass  # the checks below say why
     if not (tensor.is_cpu or tensor.device.type == "meta"):
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
         )
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        raise PalladioTypeError(
-            "the tensor is not dense",
-            argument=argument,
-            got="a nested tensor" if tensor.is_nested else str(tensor.layout),
-            hint="tensor.unbind()" if tensor.is_nested else "tensor.to_dense()",
-        )
+    require_dense(tensor, argument)
     if dual or (tensor.requires_grad and torch.is_grad_enabled()):
         raise PalladioTypeError(
             "the gradient of the tensor would be lost",
@@ -189,13 +184,7 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
             got="a tensor with a tangent" if dual else "a tensor with requires_grad=True",
             hint="palladio.interop.torch has the library with gradients; without them, pass tensor.detach()",
         )
-    if tensor.device.type == "meta" or _is_wrapped(tensor):
-        raise PalladioTypeError(
-            "the tensor has no memory of its own",
-            argument=argument,
-            got=_wrapper(tensor),
-            hint="palladio.interop.torch has the library for torch.func, torch.compile and the subclasses of tensors",
-        )
+    require_memory(tensor, argument)
     try:
         dtype = _of_torch(tensor.dtype)
     except PalladioError as error:
@@ -211,26 +200,6 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         return tensor.numpy()
     word = torch.uint8 if dtype.itemsize == 1 else torch.uint16
     return tensor.view(word).numpy().view(dtype)
-
-
-def _is_wrapped(tensor: Any) -> bool:
-    """True for a tensor around another one: of a transformation, or of a subclass with a dispatch of its own."""
-    torch = sys.modules["torch"]
-    transformed = torch._C._functorch
-    if torch._C._are_functorch_transforms_active():
-        # Differentiation wraps even a tensor from outside, as soon as it is read.
-        return bool(transformed.is_functorch_wrapped_tensor(tensor.detach()))
-    if transformed.is_legacy_batchedtensor(tensor):
-        return True
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-
-
-def _wrapper(tensor: Any) -> str:
-    """The kind of a tensor without memory of its own."""
-    if tensor.device.type == "meta":
-        return "a tensor of the meta device"
-    kind = type(tensor).__name__
-    return "a tensor inside a transformation of torch.func" if kind in ("Tensor", "Parameter") else f"a {kind}"
 
 
 _RESIZES = "torch.distributed.fsdp"

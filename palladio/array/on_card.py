@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from palladio.array.foreign import all_to_numpy, from_numpy, to_numpy
-from palladio.array.tensors import has_tangent, may_have_tangents
+from palladio.array.tensors import has_tangent, is_freed, may_have_tangents, require_memory
 from palladio.base import trees
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
@@ -323,6 +323,8 @@ def _torch_view(tensor: Any, name: str) -> CardArray:
             got="a tensor with a tangent" if dual else "a tensor with requires_grad=True",
             hint="palladio.interop.torch has the library with gradients; without them, pass tensor.detach()",
         )
+    if is_freed(tensor):
+        require_memory(tensor, name)
     dense = tensor.detach().resolve_neg().contiguous()
     if dense.data_ptr() % ALIGNMENT:
         dense = dense.clone()
@@ -340,7 +342,7 @@ def _torch_facts(tensors: Sequence[Any]) -> Facts | None:
         if type(tensor) is not kind and library_of(type(tensor)) is not LIBRARIES["torch"]:
             return None
         address, shape = tensor.data_ptr(), tensor.shape
-        if address % ALIGNMENT or tensor.get_device() != device or not tensor.is_contiguous():
+        if not address or address % ALIGNMENT or tensor.get_device() != device or not tensor.is_contiguous():
             return None
         if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
             return None

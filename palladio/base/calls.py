@@ -30,6 +30,19 @@ def hide_internal_frames(error: PalladioError) -> None:
         error.__traceback__ = without_internal_frames(error.__traceback__)
 
 
+_REFUSALS: list[Callable[[Any, str], None]] = []
+
+
+def refuses(refuse: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
+    """A decorator for a function of a value and an argument's name that raises the user error about a value that no
+    public function takes.
+
+    It is asked about the arguments of calls that have failed: a kept call takes less time than to ask before each.
+    """
+    _REFUSALS.append(refuse)
+    return refuse
+
+
 def checked_call(target: Target) -> Target:
     """A decorator for public functions and classes: a call with arguments that they do not take is a user error.
 
@@ -54,19 +67,38 @@ def _checked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         except PalladioError as error:
             hide_internal_frames(error)
             raise
-        except TypeError as error:
+        except Exception as error:
             # An error that came from inside has the function's frame in its trace.
-            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            refusal = _refused_value(function, args, kwargs) if inside else None
+            if refusal is None and (inside or not isinstance(error, TypeError)):
                 raise
             text = str(error)
         try:
             with at_call():
-                raise _refusal(function, name, args, kwargs, text)
-        except PalladioError as refusal:
-            hide_internal_frames(refusal)
+                raise refusal or _refusal(function, name, args, kwargs, text)
+        except PalladioError as found:
+            hide_internal_frames(found)
             raise
 
     return call
+
+
+def _refused_value(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> PalladioError | None:
+    """The error about the first argument of a call that no public function takes; None if there is none."""
+    signature = inspect.signature(function)
+    for argument, value in signature.bind(*args, **kwargs).arguments.items():
+        several = signature.parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL
+        named = {f"{argument}[{n}]": each for n, each in enumerate(value)} if several else {argument: value}
+        for name, each in named.items():
+            try:
+                for refuse in _REFUSALS:
+                    refuse(each, name)
+            except PalladioError as error:
+                return error
+    return None
 
 
 def _refusal(

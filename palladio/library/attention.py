@@ -20,20 +20,15 @@ from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     dtype_of,
     fail,
-    in_shape,
-    kept_calls,
     require_array,
     require_count,
     require_flag,
     require_interpret,
     require_number,
-    reshaped,
-    rows_together,
-    stored,
     wide_dtype,
-    zeros,
 )
 from palladio.library.namesakes import on_hopper
+from palladio.library.staging import in_shape, kept_calls, reshaped, rows_together, stored, zeros
 from palladio.library.tilings import attention_blocks
 
 _KEPT = kept_calls()

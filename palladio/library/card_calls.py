@@ -6,7 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, kept_calls
+from palladio.library.checks import dtype_of
+from palladio.library.staging import kept_calls
 
 HALVES = frozenset(map(jnp.dtype, ("float16", "bfloat16")))
 """The dtypes whose products on the tensor cores have the precision that the library promises."""

@@ -6,7 +6,7 @@
 Assignments are sorted by expert, tokens are not: the first kernel gathers the rows of one expert at a time into a
 cache, and applies the activation before any store; the second kernel scatters its weighted rows into the result. The
 memory that grows with the assignments is `hidden` and their numbers and weights; for a gradient, the inputs of the
-activation too. The kernels are in `expert_kernels`.
+activation too. The kernels are in `kernels.experts`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,17 @@ import palladio.numpy as jnp
 from palladio.library.checks import (
     ExpertGradients,
     as_array,
-    described,
     dtype_of,
     expert_shapes,
     fail,
-    in_parts,
+    require_flag,
     require_gradient,
     require_ids,
     require_interpret,
-    row_bytes,
-    rows_together,
-    stored,
     wide_dtype,
-    zeros,
 )
-from palladio.library.expert_kernels import (
+from palladio.library.grouped_matmul import ANY_ROWS
+from palladio.library.kernels.experts import (
     Layer,
     MatrixGradient,
     bias_gradient_call,
@@ -45,9 +41,9 @@ from palladio.library.expert_kernels import (
     matrix_gradient_call,
     up_call,
 )
-from palladio.library.grouped_matmul import ANY_ROWS
 from palladio.library.kernels.grouped import make_group_metadata
 from palladio.library.namesakes import on_hopper
+from palladio.library.staging import described, in_parts, row_bytes, rows_together, stored, zeros
 from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
 Array = Any
@@ -104,7 +100,7 @@ def moe_mlp(
         PalladioValueError, PalladioTypeError: shapes or dtypes that do not match, an unknown activation, or traced
             values.
     """
-    biases = gate_up_bias, down_bias
+    biases, transposed = (gate_up_bias, down_bias), require_flag(transposed, "transposed")
     given = tokens, expert_ids, expert_weights, gate_up, down, *biases
     key = _known_key(given, activation, transposed)
     if (known := _KNOWN.find(key, interpret, (tokens, gate_up, down))) is not None:
@@ -182,11 +178,11 @@ def _hopper(interpret: Any, tokens: Array, gate_up: Array, down: Array) -> Any:
     return on_hopper(interpret, (tokens, gate_up, down), instead=_INSTEAD, argument="tokens, gate_up, down")
 
 
-def _known_key(arrays: Sequence[Any], activation: Any, transposed: Any) -> Hashable | None:
+def _known_key(arrays: Sequence[Any], activation: Any, transposed: bool) -> Hashable | None:
     """The arguments that the checks of a call depend on, as a key; None for values that are not arrays."""
     try:
         kinds = tuple(None if each is None else (type(each), each.shape, each.dtype) for each in arrays)
-        key = kinds, activation, bool(transposed)
+        key = kinds, activation, transposed
         hash(key)
     except (AttributeError, TypeError):
         return None

@@ -21,38 +21,40 @@ from palladio.library.checks import (
     LEFT_GRADIENT,
     RIGHT_GRADIENT,
     Tiling,
-    again,
-    arrays_of,
-    call_key,
-    described,
     dtype_of,
     fail,
     group_count,
     group_offset_of,
     group_sizes_of,
     grouped_sizes,
-    in_memory_order,
-    in_parts,
-    kept_calls,
-    memory_of,
     one_tiling,
     require_array,
     require_existing,
     require_flag,
     require_interpret,
     result_dtype,
+    sum_dtype,
+    tile_for,
+)
+from palladio.library.kernels.grouped import Problem, gmm_product, tgmm_product
+from palladio.library.namesakes import on_hopper, require_hint
+from palladio.library.staging import (
+    again,
+    arrays_of,
+    call_key,
+    described,
+    in_memory_order,
+    in_parts,
+    kept_calls,
+    memory_of,
     row_bytes,
     rows_for,
     rows_of_tiles,
     rows_summed,
     stored,
-    sum_dtype,
     tensor_of,
-    tile_for,
     zeros,
 )
-from palladio.library.kernels.grouped import Problem, gmm_product, tgmm_product
-from palladio.library.namesakes import on_hopper, require_hint
 from palladio.library.tilings import MOST_VECTORS, ROWS_READ, gmm_tiling, groups_are_spread, tgmm_tiling, tuned
 
 Array = Any
@@ -128,7 +130,7 @@ def gmm(
         known = "gmm", preferred_element_type, None, transpose_rhs, None, True, True
         done = kept_call(known, interpret, (group_sizes, lhs, rhs), out)
     if done is None and usual:
-        done = _again(lhs, rhs, group_sizes, transpose_rhs)
+        done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs)
     if done is not None:
         return done
     tiling = one_tiling(tiling, FORWARD)
@@ -157,15 +159,6 @@ def gmm(
         return hopper.gmm(*given, interpret, group_offset=group_offset, existing_out=existing_out, out=out)
     options = preferred_element_type, tiling, group_offset, existing_out, transpose_rhs, interpret, out
     return _gmm_of_grid(key, more, lhs, rhs, group_sizes, *options)
-
-
-def _again(lhs: Array, rhs: Array, group_sizes: Array, transpose_rhs: bool) -> Array | None:
-    """The product by default options of operands like earlier ones, without checks; None if none was kept."""
-    done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs)
-    if done is not None:
-        return done
-    view, turned = _in_memory_order(lhs, rhs, transpose_rhs, None)
-    return again(_GMM, (lhs, view, group_sizes), turned) if turned != transpose_rhs else None
 
 
 def _in_memory_order(lhs: Array, rhs: Array, transpose_rhs: bool, interpret: Any) -> tuple[Array, bool]:

@@ -16,31 +16,33 @@ import palladio.tpu as pltpu
 from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     FORWARD,
-    LEAST_STAGED_ROWS,
     LookUp,
     Tile,
+    fail,
+    require_array,
+    require_interpret,
+    result_dtype,
+    sum_dtype,
+    tile_for,
+)
+from palladio.library.grouped_matmul import gmm, product_of_one_group
+from palladio.library.namesakes import EXECUTORS, on_hopper, require_hint
+from palladio.library.staging import (
+    LEAST_STAGED_ROWS,
     again,
     arrays_of,
     call_key,
     described,
-    fail,
     in_memory_order,
     in_parts,
     kept_calls,
     memory_of,
-    require_array,
-    require_interpret,
-    result_dtype,
     row_bytes,
     rows_for,
     stored,
-    sum_dtype,
     tensor_of,
-    tile_for,
     zeros,
 )
-from palladio.library.grouped_matmul import gmm, product_of_one_group
-from palladio.library.namesakes import EXECUTORS, on_hopper, require_hint
 from palladio.library.tilings import matmul_tiling, tuned
 
 _KEPT = kept_calls()
@@ -82,7 +84,7 @@ def matmul(
     usual = preferred_element_type is None and tiling is None and interpret is None and out is None
     known = "matmul", preferred_element_type, None, False, True
     done = None if type(x) is np.ndarray else kept_call(known, interpret, (x, y), out)
-    if done is not None or (usual and (done := _again(x, y)) is not None):
+    if done is not None or (usual and (done := again(_KEPT, (x, y), False)) is not None):
         return done
     turned = in_memory_order(y, interpret) if _KEPT.usable else None
     transpose, matrix = (False, y) if turned is None else (True, turned)
@@ -130,13 +132,6 @@ def matmul(
     kept = staged(described(x, rows), described(matrix), tile, dtype, interpret, transpose)
     _KEPT.keep(key, kept, interpret)
     return kept(x, matrix, out=out, rows=m)
-
-
-def _again(x: Any, y: Any) -> Any:
-    """The product by default options of operands like earlier ones, without checks; None if none was kept."""
-    done = again(_KEPT, (x, y), False)
-    turned = in_memory_order(y, None) if done is None and _KEPT.usable else None
-    return done if turned is None else again(_KEPT, (x, turned), True)
 
 
 def _remember(x: Any, y: Any, transpose: bool, given: tuple[Any, Any]) -> None:

@@ -13,19 +13,15 @@ from palladio.library.card_calls import kept_call
 from palladio.library.checks import (
     dtype_of,
     fail,
-    in_shape,
-    kept_calls,
     require_array,
     require_count,
     require_interpret,
     require_number,
-    reshaped,
-    stored,
     wide_dtype,
-    zeros,
 )
 from palladio.library.namesakes import FLOATS, on_hopper
 from palladio.library.row_blocks import rows_of_block, staged
+from palladio.library.staging import in_shape, kept_calls, reshaped, stored, zeros
 
 _KEPT = kept_calls()
 
@@ -105,7 +101,7 @@ def rms_norm(
         def call_of(whole: tuple[int, int], size: int) -> Any:
             return _rms_norm_call(whole, dtype_of(x), size, epsilon, require_interpret(interpret))
 
-        call = staged(_KEPT, epsilon, call_of, rows, (weight,), interpret, block_rows)
+        call = staged(_KEPT, epsilon, call_of, rows, interpret, block_rows, weight)
         result = call(rows, weight, out=flat, rows=rows.shape[0])
     else:
         size = block_rows or rows_of_block(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)

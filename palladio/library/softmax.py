@@ -9,21 +9,10 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio.library.card_calls import kept_call
-from palladio.library.checks import (
-    dtype_of,
-    fail,
-    in_shape,
-    kept_calls,
-    require_array,
-    require_count,
-    require_interpret,
-    reshaped,
-    stored,
-    wide_dtype,
-    zeros,
-)
+from palladio.library.checks import dtype_of, fail, require_array, require_count, require_interpret, wide_dtype
 from palladio.library.namesakes import FLOATS, on_hopper
 from palladio.library.row_blocks import rows_of_block, staged
+from palladio.library.staging import in_shape, kept_calls, reshaped, stored, zeros
 
 
 def _softmax_kernel(x_ref: Any, out_ref: Any) -> None:
@@ -89,7 +78,7 @@ def softmax(x: Any, *, block_rows: int | None = None, interpret: Any = None, out
         def call_of(whole: tuple[int, int], size: int) -> Any:
             return _softmax_call(whole, dtype_of(x), size, require_interpret(interpret))
 
-        kept = staged(_KEPT, None, call_of, rows, (), interpret, block_rows)
+        kept = staged(_KEPT, None, call_of, rows, interpret, block_rows)
         found = kept(rows, out=flat, rows=rows.shape[0])
     else:
         size = block_rows or rows_of_block(int(rows.shape[0]), shape[-1], dtype_of(x).itemsize)

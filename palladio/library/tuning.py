@@ -12,24 +12,11 @@ import numpy as np
 import palladio as pl
 from palladio.library.attention import attention
 from palladio.library.card_calls import HALVES
-from palladio.library.checks import (
-    Array,
-    Tile,
-    dtype_of,
-    fail,
-    forget_calls,
-    group_sizes_of,
-    require_array,
-    result_dtype,
-    row_bytes,
-    row_parts,
-    rows_for,
-    rows_of_tiles,
-    rows_summed,
-)
+from palladio.library.checks import Array, Tile, dtype_of, fail, group_sizes_of, require_array, result_dtype
 from palladio.library.experts import moe_mlp
 from palladio.library.grouped_matmul import gmm, tgmm
 from palladio.library.matmul import is_group, matmul, staged
+from palladio.library.staging import forget_calls, row_bytes, row_parts, rows_for, rows_of_tiles, rows_summed
 from palladio.library.tilings import (
     LEAST_TILE_ROWS,
     PAIR_COLUMNS,

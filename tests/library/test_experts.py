@@ -12,7 +12,7 @@ import torch
 
 import palladio as pl
 from palladio.call.staged import CALLS
-from palladio.library import checks, experts, moe_mlp, moe_mlp_vjp
+from palladio.library import experts, moe_mlp, moe_mlp_vjp, staging
 from palladio.library.activations import ACTIVATIONS
 from tests.library.references import assert_close, normal
 
@@ -115,7 +115,7 @@ def test_one_staged_layer_serves_any_number_of_tokens_up_to_a_power_of_two():
 
 
 def test_many_tokens_are_done_in_parts(monkeypatch):
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * H * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * H * 4)
     tokens, ids, weights = normal(8, 37, H), np.arange(74).reshape(37, 2) % E, normal(9, 37, 2)
     out = np.empty((37, H), np.float32)
     assert moe_mlp(tokens, ids, weights, UP, DOWN, out=out) is out
@@ -233,7 +233,7 @@ def test_gradients_have_the_same_bits_on_any_number_of_threads(monkeypatch):
 
 
 def test_gradients_of_many_tokens_are_staged_for_a_few_sizes(monkeypatch):
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * H * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * H * 4)
     before = None
     for t in (36, 35, 33):
         tokens, ids, weights = normal(t, t, H), np.arange(t)[:, None] % E, np.ones((t, 1), np.float32)

@@ -13,8 +13,8 @@ import palladio as pl
 from palladio.call import ahead
 from palladio.call.staged import CALLS as STAGED_CALLS
 from palladio.cpu import chain
-from palladio.library import attention, checks, gmm, grouped_matmul, matmul, rms_norm, softmax, tgmm
-from palladio.library.checks import STAGED_BYTES, row_parts, rows_together, staged_rows
+from palladio.library import attention, gmm, grouped_matmul, matmul, rms_norm, softmax, staging, tgmm
+from palladio.library.staging import STAGED_BYTES, row_parts, rows_together, staged_rows
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
 K, N = 24, 40
@@ -170,7 +170,7 @@ def test_values_of_the_next_head_do_not_reach_this_one():
 
 
 def test_large_operands_of_a_sum_over_rows_are_copied_into_a_few_sizes(monkeypatch):
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * N * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * N * 4)
     tgmm(normal(0, K, 144), normal(1, 144, N), split(144))
     before = prepared()
     for m in (129, 130, 143, 144):
@@ -225,7 +225,7 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_many_rows_are_computed_in_parts_that_other_numbers_of_rows_share(name, monkeypatch):
     call = FORMS[name]
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * K * 4)
     call(normal(0, 127, K))
     before = prepared()
     found = {m: call(normal(m, m, K)) for m in (64, 80, 85, 112)}
@@ -238,14 +238,14 @@ def test_many_rows_are_computed_in_parts_that_other_numbers_of_rows_share(name, 
 def test_parts_are_written_to_the_array_of_the_caller(name, monkeypatch):
     x = normal(1, 85, K)
     expected = FORMS[name](x)
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * K * 4)
     out = np.empty((85, N), np.float32)
     assert FORMS[name](x, out=out) is out
     assert_close(out, expected.astype(np.float64))  # NumPy's own product may sum another number of rows differently
 
 
 def test_tensors_are_computed_in_parts_too(monkeypatch):
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * K * 4)
     x, rhs = torch.from_numpy(normal(1, 85, K)), torch.from_numpy(RHS)
     expected = gmm_reference(x.numpy(), RHS, split(85))
     out = torch.empty(85, N)
@@ -261,7 +261,7 @@ def test_parts_written_to_tensors_of_the_caller_share_kernels(name, monkeypatch)
         "gmm": lambda x, **more: gmm(x, rhs, torch.from_numpy(split(len(x))), **more),
         "matmul": lambda x, **more: matmul(x, rhs[0], **more),
     }
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * K * 4)
     calls[name](torch.from_numpy(normal(0, 127, K)))
     before = prepared()
     for m in (85, 86, 87):
@@ -276,7 +276,7 @@ def test_parts_written_to_tensors_of_the_caller_share_kernels(name, monkeypatch)
 
 @pytest.mark.parametrize("shift", [0, 64, 70])
 def test_an_array_for_the_result_never_overlaps_the_rows_of_a_later_part(shift, monkeypatch):
-    monkeypatch.setattr(checks, "STAGED_BYTES", 16 * K * 4)
+    monkeypatch.setattr(staging, "STAGED_BYTES", 16 * K * 4)
     memory = np.zeros((160, K), np.float32)
     for out in (memory[shift : shift + 85], torch.from_numpy(memory)[shift : shift + 85]):
         x = memory[:85] if isinstance(out, np.ndarray) else torch.from_numpy(memory)[:85]
@@ -563,7 +563,7 @@ def test_blocks_of_queries_and_keys_of_the_caller_serve_other_numbers_of_them_to
 def test_kept_calls_notice_other_instructions_and_numbers_of_threads(name, value, monkeypatch):
     x, wide = normal(0, 64, K), normal(1, 3, K, 3072)
     asked = []
-    checks.forget_calls()
+    staging.forget_calls()
     monkeypatch.setattr(pl, "processor", lambda real=pl.processor: asked.append(real()) or real())
     calls = [
         lambda: gmm(x, wide, split(64)),

@@ -179,7 +179,9 @@ placed:
   %address = add i64 %data, %offset
   %low = and i64 %address, {unaligned}
   %aligned = icmp eq i64 %low, 0
-  br i1 %aligned, label %derived, label %no
+  %present = icmp ne i64 %data, 0
+  %usable = and i1 %aligned, %present
+  br i1 %usable, label %derived, label %no
 derived:
   store i64 %address, ptr %place
   %requires = call ptr inttoptr (i64 {PyObject_GetAttr} to ptr)(ptr %object, ptr %requires_grad)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from palladio.array.tensors import require_dense
 from palladio.base.errors import PalladioTypeError
 
 Tensor = torch.Tensor
@@ -16,6 +17,7 @@ Tensor = torch.Tensor
 def index_tensor(value: Any, argument: str) -> Tensor:
     """Sizes or an offset as a tensor of integers."""
     if isinstance(value, Tensor):
+        require_dense(value, argument)
         return value
     try:
         return torch.as_tensor(value if hasattr(value, "__array__") else np.asarray(value))
@@ -64,12 +66,7 @@ def require_tensors(**tensors: Any) -> None:
                 got=type(value).__name__,
                 hint="palladio.library takes arrays of any library",
             )
-        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-            got = "a nested tensor" if value.is_nested else str(value.layout)
-            hint = "tensor.to_dense(), or tensor.unbind() of a nested tensor"
-            if value.is_quantized:
-                got, hint = str(value.dtype), "tensor.dequantize()"
-            raise PalladioTypeError("the tensor is not dense", argument=argument, got=got, hint=hint)
+        require_dense(value, argument)
 
 
 def under_autocast(*tensors: Tensor) -> Sequence[Tensor]:

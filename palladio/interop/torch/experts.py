@@ -14,7 +14,7 @@ from palladio.interop.torch.arguments import require_tensors
 from palladio.interop.torch.composed_experts import ACTIVATIONS, Activation, composed
 from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed
 from palladio.library.activations import require_activation
-from palladio.library.checks import fail, require_array, require_shape
+from palladio.library.checks import fail, require_array, require_flag, require_shape
 from palladio.library.namesakes import EXECUTORS, on_hopper
 
 Tensor = torch.Tensor
@@ -133,10 +133,11 @@ def moe_mlp(
     if not torch.compiler.is_compiling():
         with at_call():
             require_tensors(tokens=tokens, expert_ids=expert_ids, expert_weights=expert_weights, up=up, down=down)
+    transposed = require_flag(transposed, "transposed")
     arrays = (tokens, expert_ids, expert_weights, up, down, up_bias, down_bias)
     named = isinstance(activation, str) and after is None
     if named and (_is_in_kernels(arrays) or _is_on_hopper(arrays, interpret)):
-        return _in_kernels(*arrays, activation, bool(transposed), executor_name(interpret))
+        return _in_kernels(*arrays, activation, transposed, executor_name(interpret))
     if not torch.compiler.is_compiling():
         _require_shapes(arrays, transposed)
     return composed(*arrays, activation, transposed, interpret, after)

@@ -20,7 +20,7 @@ from palladio.interop.torch.arguments import (
 )
 from palladio.interop.torch.derivatives import is_direct
 from palladio.interop.torch.registration import apply
-from palladio.library.checks import Tile, Tiling, fail
+from palladio.library.checks import Tile, Tiling, fail, require_flag
 
 Tensor = torch.Tensor
 
@@ -55,10 +55,11 @@ def gmm(
     """
 
     def call() -> Any:
+        turned = require_flag(transpose_rhs, "transpose_rhs")
         others = tiling is not None or group_offset is not None or existing_out is not None
         if not others and is_direct((lhs, rhs, group_sizes)):
             dtype = dtype_of(preferred_element_type)
-            return library.gmm(lhs, rhs, group_sizes, dtype, transpose_rhs=bool(transpose_rhs), interpret=interpret)
+            return library.gmm(lhs, rhs, group_sizes, dtype, transpose_rhs=turned, interpret=interpret)
         require_tensors(lhs=lhs, rhs=rhs)
         x, w = under_autocast(lhs, rhs)
         return apply(
@@ -69,8 +70,8 @@ def gmm(
             None if group_offset is None else index_like(group_offset, "group_offset", lhs),
             existing_out,
             dtype_of(preferred_element_type),
-            _grouped_tiles(tiling, lhs, rhs, transpose_rhs),
-            bool(transpose_rhs),
+            _grouped_tiles(tiling, lhs, rhs, turned),
+            turned,
             executor_name(interpret),
         )
 
@@ -233,7 +234,7 @@ def attention(
         require_tensors(q=q, k=k, v=v)
         queries, keys, values = under_autocast(q, k, v)
         number = None if scale is None else float(scale)
-        options = (bool(causal), number, block_q, block_k, executor_name(interpret))
+        options = (require_flag(causal, "causal"), number, block_q, block_k, executor_name(interpret))
         return apply(operators.attention, queries, keys, values, *options)
 
     return _located(call)

@@ -17,7 +17,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, require_flag, require_number, stored, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_flag, require_number
 from palladio.library.hopper.kept import Divided, RowBucket, called, counting, keeps, kept_call, kernel_rows, staged
 from palladio.library.hopper.limits import (
     CARD,
@@ -31,6 +31,7 @@ from palladio.library.hopper.limits import (
 )
 from palladio.library.hopper.ring import Ring, ring_scratch
 from palladio.library.hopper.tuned import Listed, kept
+from palladio.library.staging import stored, zeros
 
 Ref = Any
 Value = Any
@@ -321,7 +322,7 @@ def attention(
         PalladioTypeError: dtypes that the tensor cores do not multiply, or that differ; an invalid configuration.
         PalladioValueError: shapes that do not match, no keys, a configuration that does not fit into a block.
     """
-    causal = require_flag(causal, "causal")
+    causal, save_residuals = require_flag(causal, "causal"), require_flag(save_residuals, "save_residuals")
     key = "attention", causal, scale, config
     known = None if save_residuals else kept_call(key, interpret, (q, k, v), out)
     if known is not None:
@@ -329,7 +330,7 @@ def attention(
     problem, lead = attention_problem(q, k, v, causal, scale)
     m, e, dtype = problem.queries, problem.out_width, dtype_of(q)
     config = require_config(_division(problem, dtype) if config is None else config, AttentionConfig)
-    problem = dataclasses.replace(problem, config=config, residuals=bool(save_residuals))
+    problem = dataclasses.replace(problem, config=config, residuals=save_residuals)
     require_shared(problem.shared_bytes(dtype))
     if save_residuals and out is not None:
         rule = "there is no array for the logarithms of the sums"

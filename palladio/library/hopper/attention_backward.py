@@ -21,7 +21,7 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, zeros
+from palladio.library.checks import dtype_of, fail
 from palladio.library.hopper.attention import AttentionProblem, attention_problem, masked_scores, problem_parts
 from palladio.library.hopper.kept import RowBucket, counting, keeps, kernel_rows, staged
 from palladio.library.hopper.limits import (
@@ -35,6 +35,7 @@ from palladio.library.hopper.limits import (
 )
 from palladio.library.hopper.ring import Ring, ring_scratch
 from palladio.library.hopper.tuned import Listed, kept
+from palladio.library.staging import zeros
 
 Ref = Any
 Value = Any

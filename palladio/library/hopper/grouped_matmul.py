@@ -30,8 +30,6 @@ from palladio.library.checks import (
     require_array,
     require_existing,
     require_flag,
-    stored,
-    zeros,
 )
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
@@ -58,6 +56,7 @@ from palladio.library.hopper.scales import (
     scales_of,
 )
 from palladio.library.hopper.tuned import division
+from palladio.library.staging import stored, zeros
 
 REGISTERS = 224, 56
 """Registers of each compute and memory thread: 2 * 224 + 56 are the 504 that three warpgroups have at launch. The

@@ -18,7 +18,8 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library import card_calls
 from palladio.library.card_calls import KEPT as _KEPT
-from palladio.library.checks import dtype_of, reshaped
+from palladio.library.checks import dtype_of
+from palladio.library.staging import reshaped
 
 __all__ = ["Divided", "RowBucket", "called", "counting", "keeps", "kept_call", "kernel_rows", "most_rows", "staged"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
-from palladio.library.checks import dtype_of, fail, require_array, require_flag, stored, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_flag
 from palladio.library.hopper.config import SPLITS, MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import partial_scratch, store_tile, store_with_partial
 from palladio.library.hopper.kept import Divided, RowBucket, called, counting, kept_call
@@ -41,6 +41,7 @@ from palladio.library.hopper.scales import (
     scales_of,
 )
 from palladio.library.hopper.tuned import division
+from palladio.library.staging import stored, zeros
 
 Ref = Any
 Value = Any

@@ -15,9 +15,10 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
-from palladio.library.checks import dtype_of, fail, require_array, require_number, stored, zeros
+from palladio.library.checks import dtype_of, fail, require_array, require_number
 from palladio.library.hopper.kept import Divided, RowBucket, called, kept_call
 from palladio.library.hopper.limits import FLOATS
+from palladio.library.staging import stored, zeros
 
 Ref = Any
 Value = Any

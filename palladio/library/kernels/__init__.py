@@ -1,1 +1,1 @@
-"""The kernels of library functions that have several forms."""
+"""The kernels of grouped products and of the expert layer."""

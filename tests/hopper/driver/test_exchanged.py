@@ -23,7 +23,7 @@ from palladio.hopper.launch.calls import KeptCall, KernelCall
 from palladio.hopper.launch.driver import CardError, driver
 from palladio.library import gmm, hopper, matmul
 from palladio.library.card_calls import KEPT
-from palladio.library.checks import forget_calls
+from palladio.library.staging import forget_calls
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import numpy_of, own_all_memory
 from tests.hopper.kernels import error, normal
@@ -133,6 +133,20 @@ def test_other_tensors_take_the_longer_way(name: str, card: FakeDriver, longer: 
     assert longer and right(found, given, other)
     longer.clear()
     assert right(hopper.matmul(x, y), x, y) and not card.failures
+
+
+def test_a_tensor_whose_memory_was_freed_is_not_launched_with(card: FakeDriver) -> None:
+    x, y = operands()
+    for _ in range(2):
+        hopper.matmul(x, y)
+    card.calls()
+    for argument, given in ("x", (x.clone(), y)), ("y", (x, y.clone())):
+        given["xy".index(argument)].untyped_storage().resize_(0)
+        assert on_card.LIBRARIES["torch"].facts(given) is None  # type: ignore[misc]
+        with pytest.raises(pl.PalladioValueError, match="the memory of the tensor was freed") as caught:
+            hopper.matmul(*given)
+        assert caught.value.argument == argument
+    assert launches(card) == 0 and not card.failures
 
 
 def test_a_gradient_that_is_wanted_is_not_lost_in_a_later_call(longer: list[Any]) -> None:

@@ -108,7 +108,9 @@ def test_it_is_made_again_where_something_else_is_requested(
 
 def test_sources_that_changed_while_they_run_name_no_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget()
-    newest = max(path.stat().st_mtime_ns for path in map(Path, stored_keys._files(stored_keys.PACKAGE, frozenset())))
+    newest = max(
+        path.stat().st_mtime_ns for path in map(Path, stored_keys._files(stored_keys.PACKAGE, stored._ELSEWHERE))
+    )
     for imported, named in ((newest + 1, True), (newest, False)):
         monkeypatch.setattr(stored_keys, "IMPORTED_NS", imported)
         forget()

@@ -23,9 +23,9 @@ from palladio.hopper.launch import timing as events
 from palladio.hopper.launch.kernel import LoadedKernel
 from palladio.hopper.twin.run import SCHEDULES
 from palladio.library import hopper, tune
-from palladio.library.checks import forget_calls
 from palladio.library.hopper import attention_backward, tuned
 from palladio.library.hopper.model import Product, candidates, choose
+from palladio.library.staging import forget_calls
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import Torch, numpy_of
 from tests.hopper.kernels import BF16, F32, lowered, normal, on_twin

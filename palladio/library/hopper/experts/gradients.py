@@ -22,13 +22,14 @@ from typing import Any
 
 import palladio as pl
 from palladio.library.card_calls import HALVES
-from palladio.library.checks import ExpertGradients, ExpertShapes, dtype_of, require_gradient, zeros
+from palladio.library.checks import ExpertGradients, ExpertShapes, dtype_of, require_gradient
 from palladio.library.hopper.experts.layer import LayerArrays, checked, layer_kernels, routed
 from palladio.library.hopper.experts.products import GatheredProduct, hidden_gradient_product
 from palladio.library.hopper.experts.rows import activation_gradient, bias_gradient, combine
 from palladio.library.hopper.grouped_matmul import GroupedProblem, Selection, gathered_tgmm, gmm
 from palladio.library.hopper.kept import RowBucket, counting, keeps, staged
 from palladio.library.hopper.model import Product, choose
+from palladio.library.staging import zeros
 
 Array = Any
 

@@ -27,15 +27,7 @@ import numpy as np
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.library.activations import ACTIVATIONS, Activation, require_activation
-from palladio.library.checks import (
-    ExpertShapes,
-    dtype_of,
-    expert_shapes,
-    fail,
-    require_shape,
-    stored,
-    zeros,
-)
+from palladio.library.checks import ExpertShapes, dtype_of, expert_shapes, fail, require_shape
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.experts.products import GatheredProduct, up_product
 from palladio.library.hopper.experts.routing import route
@@ -45,6 +37,7 @@ from palladio.library.hopper.kept import RowBucket, called, counting, most_rows
 from palladio.library.hopper.limits import FLOATS, require_operand
 from palladio.library.hopper.model import Product
 from palladio.library.hopper.tuned import Measurement, division
+from palladio.library.staging import stored, zeros
 
 Array = Any
 
