@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -105,8 +106,76 @@ def test_an_array_alone_has_the_bits_of_the_evaluator(shape: tuple[int, ...], ax
     assert_same_bits(found, expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
-@pytest.mark.parametrize("extent", [100, 300])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64])
+@pytest.mark.parametrize("extent", [3, 16, 64, 100, 700, 1024])
+def test_an_array_of_64_bits_has_the_bits_of_the_evaluator(extent: int, dtype: Any) -> None:
+    bits = np.random.default_rng(extent).integers(0, 256, (3, extent, 8), np.uint8)
+    bits[..., :4] = bits[:, :1, :4]  # many share their low bits, and some all
+    x = bits.view(dtype)[..., 0]
+    x[:, ::5] = x[:, :1]
+    assert_same_bits(*(sorted_alone(x, 1, each) for each in ("cpu", "reference")))
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 16, 40, 64, 100, 1280, 4096])
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+def test_blocks_of_every_shape_are_merged(extent: int, vector_bytes: int) -> None:
+    x = np.random.default_rng(extent).integers(-999, 999, (2, extent), np.int32)
+    with host.compiling_for(replace(host.current(), vector_bytes=vector_bytes)):
+        np.testing.assert_array_equal(sorted_alone(x, 1, "cpu"), np.sort(x, 1))
+
+
+STORES: dict[str, Callable[[Any, Any], None]] = {}
+
+
+def stored(kernel: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    STORES[kernel.__name__] = kernel
+    return kernel
+
+
+@stored
+def where_it_was_read(x: Any, out: Any) -> None:
+    x[...] = jnp.sort(x[...])
+    out[...] = x[...]
+
+
+@stored
+def after_its_source_changed(x: Any, out: Any) -> None:
+    elements = jnp.sort(x[...])
+    x[...] = x[...] * 0
+    out[...] = elements
+
+
+@stored
+def and_used(x: Any, out: Any) -> None:
+    elements = jnp.sort(x[...])
+    out[...] = elements
+    out[...] = out[...] + elements
+
+
+@stored
+def to_every_other_column(x: Any, out: Any) -> None:
+    out[...] = x[...]
+    out[:, ::2] = jnp.sort(x[:, ::2])
+
+
+@stored
+def transposed_and_reshaped(x: Any, out: Any) -> None:
+    out[...] = jnp.sort(x[...], axis=0).T.reshape(out.shape)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_sorted_array_is_stored(store: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.choice(np.array([0.0, -0.0, np.nan, 1.0, -2.0], np.float32), (4, 512))
+
+    def call(executor: str) -> Any:
+        return pl.pallas_call(STORES[store], pl.ShapeDtypeStruct(x.shape, x.dtype), interpret=executor)(x)
+
+    assert_same_bits(call("cpu"), call("reference"))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+@pytest.mark.parametrize("extent", [100, 512])
 @pytest.mark.parametrize("special", [[0.0, -0.0], [np.nan, -np.nan], [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf]])
 def test_zeros_and_nans_of_either_sign_keep_their_order(special: list[float], extent: int, dtype: Any) -> None:
     rng = np.random.default_rng(extent)

@@ -115,7 +115,7 @@ BROKEN = {
     ),
     "a product that another operation takes": (
         f"p:f32[8,8] = dot_general x, x {DOT}\nr:f32[8,8] = exp p",
-        "a product, which is computed a few rows at a time, reaches an operation that takes all of it",
+        "a product or a sort, written in an order of its own, reaches an operation that takes all of it",
     ),
     "an operand of a loop": (
         """
@@ -440,6 +440,21 @@ def test_a_block_that_may_change_before_the_choice_is_stored_is_loaded(between: 
 def test_all_is_sorted_where_more_than_the_greatest_few_are_used(used: str) -> None:
     body = f"a:f32[8,8] = sort x {{axis=1, num_keys=1, stable=True}}\nb:f32[8,8] = reverse a {{axes=(1,)}}\n{used}"
     assert not any("last=" in line for line in fused(call(body)))
+
+
+@pytest.mark.parametrize(
+    ("rest", "kept"),
+    [
+        ("store o, a", 0),
+        ("b:f32[8,8] = neg a\nstore o, b", 1),
+        ("store o, a\nb:f32[8,8] = add y, a\nstore o, b", 1),
+    ],
+    ids=["stored", "of an operation", "used twice"],
+)
+def test_a_sorted_array_is_kept_unless_it_is_only_stored(rest: str, kept: int) -> None:
+    body = f"a:f32[8,8] = sort x {{axis=1, num_keys=1, stable=True}}\n{rest}\nr:f32[8,8] = load o"
+    lines = fused(call(body, "o:ref<any, f32[8,8]>, x:f32[8,8], y:f32[8,8]"))
+    assert sum("keep" in line for line in lines) == kept
 
 
 def test_a_store_may_read_what_it_replaces() -> None:

@@ -187,6 +187,11 @@ class Emitter:
     def select(self, condition: V, x: V, y: V) -> V:
         return self.value(x.type, f"select {condition}, {x}, {y}")
 
+    def branchless(self, condition: V, x: V, y: V) -> V:
+        """Like `select`, for conditions that a processor cannot predict: LLVM does not make it a branch."""
+        self.declared["!unpredictable"] = "!1 = !{}"
+        return self.value(x.type, f"select {condition}, {x}, {y}, !unpredictable !1")
+
     def convert(self, op: str, x: V, element: LlvmType) -> V:
         type = vector(element, x.type.width)
         return x if type == x.type else self.value(type, f"{op} {x} to {type}")

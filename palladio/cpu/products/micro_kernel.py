@@ -464,17 +464,17 @@ def multiply_quads(e: Emitter, x: V, y: V, total: V) -> V:
 
 
 def transposed(e: Emitter, rows: list[V]) -> list[V]:
-    """A square of vectors, a power of two of them, transposed: pairs of halves are swapped, ever smaller ones."""
-    count = len(rows)
+    """A power of two of vectors, as squares side by side, each transposed: ever smaller halves are swapped in pairs."""
+    count, lanes = len(rows), rows[0].type.width
     half = count // 2
     while half:
         for first in range(0, count, 2 * half):
             for n in range(first, first + half):
                 upper, lower = rows[n], rows[n + half]
-                low = [i for i in range(count) if not i & half]
-                rows[n] = _shuffled(e, upper, lower, {i: i for i in low} | {i + half: count + i for i in low})
+                low = [i for i in range(lanes) if not i & half]
+                rows[n] = _shuffled(e, upper, lower, {i: i for i in low} | {i + half: lanes + i for i in low})
                 rows[n + half] = _shuffled(
-                    e, upper, lower, {i: i + half for i in low} | {i + half: count + i + half for i in low}
+                    e, upper, lower, {i: i + half for i in low} | {i + half: lanes + i + half for i in low}
                 )
         half //= 2
     return rows

@@ -19,6 +19,7 @@ from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.arrays.reduce import argmax, argmin
 from palladio.ops.arrays.shape import broadcast, iota, reshape, reverse, transpose
+from palladio.ops.arrays.sort import sort
 from palladio.ops.arrays.zeros import zero_outside
 from palladio.ops.references.masked import load_masked
 from palladio.ops.references.memory import extract, load
@@ -37,7 +38,7 @@ class Residence(Enum):
     CHEAP = "computed at each use, by a few additions and multiplications, from one array of the size that is in memory"
     EACH = "computed at each use"
     ROWS = "computed a few rows at a time, all rows in their order"
-    WHOLE = "the same, by another number of axes: written to memory, and there only"
+    WHOLE = "written to memory as a whole, and there only"
 
 
 @dataclass(eq=False)
@@ -211,6 +212,12 @@ def _product(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     return KEPT if eqn.batch[0] or several else Availability(Residence.FREE)
 
 
+def _sorted(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
+    """An array that is sorted by itself, where it is stored."""
+    whole = len(eqn.inputs) == 1 and eqn.params.get("last") is None
+    return Availability(Residence.WHOLE, merged(_values(inputs), aligned=False)) if whole else KEPT
+
+
 def _accumulated(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     acc, *sides = _values(inputs)
     if not is_summed_by_rows(eqn):
@@ -261,6 +268,7 @@ _RULES: dict[object, Callable[[Eqn, Sequence[Known]], Availability]] = {
     argmin: _counted,
     dot_general: _product,
     dot_accumulate: _accumulated,
+    sort: _sorted,
     load: _loaded,
     accumulator_load: _loaded,
     load_masked: _loaded_where,
