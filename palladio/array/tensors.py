@@ -21,17 +21,20 @@ def facts_of(values: Sequence[Any]) -> Facts | None:
 
     None also wherever a tensor may stand for more than its memory, or PyTorch notes what is done with it: a gradient is
     recorded, or may be with a tangent; it is lazily negated; its memory was freed; a transformation, a trace or a mode
-    that sees all operations is active. Subclasses are left out too.
+    that sees all operations is active. Subclasses are left out too, except for parameters.
     """
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     kind: Any = getattr(torch, "Tensor", None)
-    if kind is None or type(values[0]) is not kind or _sees_operations(torch):
+    if kind is None or not isinstance(values[0], kind) or _sees_operations(torch):
         return None
+    records, parameter = torch.is_grad_enabled(), torch.nn.Parameter
     types: list[Any] = []
     addresses = []
     try:
         for value in values:
-            if type(value) is not kind or not value.is_cpu or value.requires_grad or not value.is_contiguous():
+            if (type(value) is not kind and type(value) is not parameter) or not value.is_cpu:
+                return None
+            if (records and value.requires_grad) or not value.is_contiguous():
                 return None
             address = value.data_ptr()
             if not address or value.is_neg():

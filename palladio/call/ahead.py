@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -262,8 +263,10 @@ class Ahead:
 
     def in_memory(self, arrays: Sequence[Any], rows: int | None) -> Callable[..., Any] | None:
         """As `prepared`, a function of addresses in host memory or NumPy arrays, and of the values that own the memory.
-        Its result is a tensor.
+        Its result is a tensor; None in a process without PyTorch.
         """
+        if "torch" not in sys.modules:
+            return None
         found = self._prepared(rows, [(tuple(array.shape), dtypes.canonical(array.dtype)) for array in arrays])
         if not hasattr(found, "at") or self._rows is None:
             return None

@@ -237,7 +237,7 @@ class _GridFunction:
             moves = axes_of(block).intersection(sequential[-1:])
             if place.memory.steady and isinstance(window, DenseBlock) and moves:
                 later = functools.partial(self.later, block, place, ids, *moves)
-                self.function.later[place.memory] = window.buffer.base, later
+                self.function.later[place.memory] = window.buffer, later
         self.function.ahead = self.ahead(ids, windows)
         refs = [
             RefBinding(place.memory, window.buffer, self.start(n, window))

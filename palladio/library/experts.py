@@ -35,6 +35,7 @@ from palladio.library.grouped_matmul import ANY_ROWS
 from palladio.library.kernels.experts import (
     Layer,
     MatrixGradient,
+    assignments_call,
     bias_gradient_call,
     down_call,
     hidden_gradient_call,
@@ -47,6 +48,9 @@ from palladio.library.staging import described, in_parts, row_bytes, rows_togeth
 from palladio.library.tilings import gmm_tiling, tgmm_tiling
 
 Array = Any
+
+_COUNTED = (np.dtype(np.int32), np.dtype(np.int64))
+"""The dtypes of ids for which the layer is staged: those of routers. Others are converted to the second one."""
 
 MOST_ROWS = 1024
 """The most assignments of a tile: the sums of a tile are in memory until the activation."""
@@ -100,14 +104,21 @@ def moe_mlp(
         PalladioValueError, PalladioTypeError: shapes or dtypes that do not match, an unknown activation, or traced
             values.
     """
-    biases, transposed = (gate_up_bias, down_bias), require_flag(transposed, "transposed")
-    given = tokens, expert_ids, expert_weights, gate_up, down, *biases
+    biases, arrays = (gate_up_bias, down_bias), (tokens, expert_ids, expert_weights, gate_up, down)
+    known = type(activation) is str and type(transposed) is bool
+    usual = known and gate_up_bias is None and down_bias is None and interpret is None and out is None
+    done = layer_again(arrays, activation, transposed) if usual else None
+    if done is not None:
+        return done
+    given, transposed = (*arrays, *biases), require_flag(transposed, "transposed")
     key = _known_key(given, activation, transposed)
-    if (known := _KNOWN.find(key, interpret, (tokens, gate_up, down))) is not None:
-        layer, staged = known
-        assigned = _Assigned(layer, require_ids(expert_ids), _on_host(expert_weights))
-        weights = (each for each in biases if each is not None)
-        return staged(*assigned.arrays, tokens, gate_up, down, *weights, out=out, rows=tokens.shape[0])
+    if (kept := _KNOWN.find(key, interpret, (tokens, gate_up, down))) is not None:
+        layer, staged = kept
+        if usual:
+            _remember(staged, arrays, (activation, transposed))
+        routed = _routed(layer, require_ids(expert_ids), _on_host(expert_weights))
+        added = (each for each in biases if each is not None)
+        return staged(tokens, *routed, gate_up, down, *added, out=out, rows=tokens.shape[0])
     if (hopper := _hopper(interpret, tokens, gate_up, down)) is not None:
         options = {"gate_up_bias": gate_up_bias, "down_bias": down_bias, "transposed": transposed, "out": out}
         routed = _on_device_of(expert_ids, tokens), _on_device_of(expert_weights, tokens)
@@ -176,6 +187,36 @@ _INSTEAD = "convert them, or call palladio.library.hopper, which multiplies floa
 def _hopper(interpret: Any, tokens: Array, gate_up: Array, down: Array) -> Any:
     """`palladio.library.hopper`, if it computes the layer; else None."""
     return on_hopper(interpret, (tokens, gate_up, down), instead=_INSTEAD, argument="tokens, gate_up, down")
+
+
+def layer_again(arrays: tuple[Array, ...], activation: str, transposed: bool) -> Array | None:
+    """`moe_mlp` of tokens, ids, weights and matrices like earlier ones, without checks; None if none was kept."""
+    find = _KNOWN.again if type(arrays[0]) is np.ndarray else _KNOWN.again_in_memory
+    return find(arrays, (activation, transposed))
+
+
+def _remember(staged: Any, arrays: Sequence[Array], options: Hashable) -> None:
+    """Keep a staged layer for tokens, ids, weights and matrices like these, if it can do without checks."""
+    are_arrays = type(arrays[0]) is np.ndarray
+    run = staged.prepared(arrays, None) if are_arrays else staged.in_memory(arrays, None)
+    if run is None:
+        return
+    if are_arrays:
+        _KNOWN.keep_again(tuple(arrays), options, lambda *arrays: run(arrays))
+    else:
+        _KNOWN.keep_again_in_memory(tuple(arrays), options, lambda *arrays: run(arrays[-1], arrays[:-1]))
+
+
+def _routed(layer: Layer, ids: Array, weights: Array) -> tuple[Array, Array]:
+    """Ids and weights for all tokens of a staged layer; those of padding have experts elsewhere."""
+    ids = ids if ids.dtype in _COUNTED else ids.astype(np.int64)
+    if len(ids) == layer.tokens:
+        return ids, weights
+    shape = layer.tokens, ids.shape[1]
+    whole = np.full(shape, -1, ids.dtype), np.zeros(shape, weights.dtype)
+    for all_rows, given in zip(whole, (ids, weights), strict=True):
+        all_rows[: len(given)] = given
+    return whole
 
 
 def _known_key(arrays: Sequence[Any], activation: Any, transposed: bool) -> Hashable | None:
@@ -250,14 +291,16 @@ class ExpertCall:
         """The layer for `count` tokens, and its staged function."""
         layer = _with_tokens(self.layer, count, self.ids.shape[1])
         tokens, *weights = self.arrays
-        return layer, self.staged(forward, layer, described(tokens, count), *map(described, weights))
+        each = self.ids.shape[1]
+        given = described(tokens, count), *map(described, _routed(layer, self.ids[:0], self.weights[:0]))
+        return layer, self.staged(forward, layer, *given, *map(described, weights), options=(each,), of_ids=True)
 
     def run(self, rows: slice, count: int, out: Array | None) -> Array:
         """The results of some tokens, by kernels for `count` tokens."""
         layer, staged = self.for_tokens(count)
         tokens, *weights = self.arrays
-        assigned = _Assigned(layer, self.ids[rows], self.weights[rows])
-        return staged(*assigned.arrays, tokens[rows], *weights, out=out, rows=rows.stop - rows.start)
+        routed = _routed(layer, self.ids[rows], self.weights[rows])
+        return staged(tokens[rows], *routed, *weights, out=out, rows=rows.stop - rows.start)
 
     def forward(self) -> tuple[Array, Array]:
         """The result, and the inputs of the activation in each assignment, `[rows, parts, wide * i]`.
@@ -296,21 +339,27 @@ class ExpertCall:
             )
         return _Gradients(self, grad, before).found(wanted)
 
-    def staged(self, build: Callable[..., Any], layer: Layer, *types: Any, options: tuple[Any, ...] = ()) -> Any:
+    def staged(
+        self,
+        build: Callable[..., Any],
+        layer: Layer,
+        *types: Any,
+        options: tuple[Any, ...] = (),
+        of_ids: bool = False,
+    ) -> Any:
         """A function of assignments and other arrays, staged for a number of tokens.
 
         Args:
-            build: makes it from a layer and options; its first arguments are `_Assigned.arrays`.
+            build: makes it from a layer and options. Its first arguments are `_Assigned.arrays`, unless it sorts the
+                assignments itself, `of_ids`.
             types: the types of the other arguments.
         """
         key = build, layer, options, tuple((type.shape, type.dtype) for type in types)
         found = _KEPT.find(key, self.interpret)
         if found is None:
-            sizes = pl.ShapeDtypeStruct((layer.experts,), np.int32)
-            token_of = pl.ShapeDtypeStruct((layer.rows,), np.int32)
-            weight_of = pl.ShapeDtypeStruct((layer.rows,), layer.sums)
+            assigned = () if of_ids else (pl.ShapeDtypeStruct((size,), dtype) for size, dtype in layer.assigned)
             function = pl.jit(build(layer, *options), interpret=require_interpret(self.interpret))
-            found = function.ahead(sizes, token_of, weight_of, *types)
+            found = function.ahead(*assigned, *types)
             _KEPT.keep(key, found, self.interpret)
         return found
 
@@ -416,12 +465,11 @@ def _biases(layer: Layer, biases: Sequence[Array]) -> tuple[list[Array], list[Ar
     return [*biases[: layer.biased[0]]], [*biases[layer.biased[0] :]]
 
 
-def forward(layer: Layer) -> Any:
-    """The layer: a function of group sizes, the token and the weight of each row, tokens, matrices and biases."""
+def forward(layer: Layer, each: int) -> Any:
+    """The layer: a function of tokens, their ids and weights, `[tokens, each]`, matrices and biases."""
 
-    def run(
-        sizes: Array, token_of: Array, weight_of: Array, tokens: Array, gate_up: Array, down: Array, *biases: Array
-    ) -> Array:
+    def run(tokens: Array, ids: Array, weights: Array, gate_up: Array, down: Array, *biases: Array) -> Array:
+        sizes, token_of, weight_of = assignments_call(layer, each)(ids, weights)
         metadata, steps = _metadata(layer, sizes)
         up_bias, down_bias = _biases(layer, biases)
         call = up_call(layer, steps)

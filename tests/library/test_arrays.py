@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import jax
 import jax.numpy
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 import palladio as pl
-from palladio.library import gmm, gmm_vjp, matmul, softmax, tgmm
+from palladio.library import gmm, gmm_vjp, matmul, moe_mlp, softmax, tgmm
 from tests.library.references import BFLOAT16, assert_close, gmm_reference, normal, tgmm_reference
 
 SIZES = [5, 0, 9, 3]
@@ -105,3 +107,14 @@ def test_a_gradient_is_not_lost_silently():
         gmm(lhs, rhs, SIZES)
     with torch.no_grad():
         assert not gmm(lhs, rhs, SIZES).requires_grad
+
+
+def test_later_calls_with_arrays_of_jax_need_no_pytorch(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    x, y = jax.numpy.asarray(normal(0, 4, 8)), jax.numpy.asarray(normal(1, 2, 8, 16))
+    sizes, ids = jax.numpy.asarray([1, 3], dtype=np.int32), jax.numpy.asarray([[0], [1], [0], [1]], dtype=np.int32)
+    weights, down = jax.numpy.ones((4, 1)), jax.numpy.asarray(normal(2, 2, 8, 8))
+    with pl.executor("cpu"):
+        for _ in range(4):
+            assert_close(np.asarray(gmm(x, y, sizes)), gmm_reference(np.asarray(x), np.asarray(y), [1, 3]))
+            assert isinstance(moe_mlp(x, ids, weights, y, down), jax.Array)

@@ -261,6 +261,18 @@ def test_a_subclass_is_not_a_tensor_that_was_kept() -> None:
     assert tensors.facts_of((X.as_subclass(Named), RHS)) is None and tensors.facts_of((X, RHS)) is not None
 
 
+def test_a_parameter_is_read_unless_its_gradient_is_recorded(longer: list[Any]) -> None:
+    remembered()
+    longer.clear()
+    matrices = torch.nn.Parameter(RHS)
+    for region in (torch.no_grad, torch.inference_mode):
+        with region():
+            assert close(gmm(X, matrices, SIZES), product(X)) and not longer
+    assert tensors.facts_of((X, matrices)) is None
+    with pytest.raises(pl.PalladioTypeError, match="the gradient of the tensor would be lost"):
+        gmm(X, matrices, SIZES)
+
+
 def test_no_tensor_is_kept_that_is_wrapped_or_watched() -> None:
     facts = []
 

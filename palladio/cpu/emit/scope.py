@@ -115,8 +115,9 @@ class Function:
         self.eqn: Eqn | None = None
         # The allocations whose packed blocks are kept from one step to the next.
         self.packed: set[Allocation] = set()
-        # For blocks that nothing writes: this step's address, and a function that emits that of a later step.
-        self.later: dict[Allocation, tuple[V, Callable[[int], V]]] = {}
+        # For blocks that nothing writes, in the order of the kernel's arguments: this step's, and a function that emits
+        # the address of that of a later step.
+        self.later: dict[Allocation, tuple[StridedArray, Callable[[int], V]]] = {}
         # For blocks that nothing writes: the byte distance from this task's to the next one's.
         self.ahead: dict[Allocation, V] = {}
         # The index of this step along the innermost sequential grid axis, and its number of steps; (0, 1) if unknown.

@@ -115,12 +115,32 @@ class Matrix:
             return None
         ((now, at),) = later
         row = e.mul(buffer.strides[self.axes[0]], buffer.dtype.itemsize)
-        here, moved = (e.value(I64, f"ptrtoint {base} to i64") for base in (now, buffer.base))
+        here, moved = (e.value(I64, f"ptrtoint {base} to i64") for base in (now.base, buffer.base))
         nexts = [at(distance) for distance in (1, 2)]
-        there = e.select(e.compare("icmp ne", nexts[0], now), *nexts)
-        other = e.compare("icmp ne", there, now)
+        there = e.select(e.compare("icmp ne", nexts[0], now.base), *nexts)
+        other = e.compare("icmp ne", there, now.base)
         lines = max(1, self.second * buffer.dtype.itemsize // LINE_BYTES)
         return PrefetchRange(e.pointer(there, e.sub(moved, here), 1), row, self.first, lines, other)
+
+    def read_later(self, scope: Scope) -> PrefetchRange | None:
+        """As `later`, for a matrix with contiguous columns that is read in place: the block that is read next.
+
+        Blocks of the same size are read in the order of the kernel's arguments, then those of the next step.
+        """
+        e, buffer, blocks = scope.e, self.array.buffer, scope.function.later
+        if buffer is None or not self.across or not all(self.has) or len(self.array.reads) != 1:
+            return None
+        (memory,) = self.array.reads
+        if memory not in blocks:
+            return None
+        now, _ = blocks[memory]
+        alike = [name for name, (block, _) in blocks.items() if block.type == now.type]
+        after = alike[alike.index(memory) + 1 :]
+        there = blocks[after[0]][0].base if after else blocks[alike[0]][1](1)
+        here, moved = (e.value(I64, f"ptrtoint {base} to i64") for base in (now.base, buffer.base))
+        between = e.mul(buffer.strides[self.axes[1]], buffer.dtype.itemsize)
+        lines = max(1, self.first * buffer.dtype.itemsize // LINE_BYTES)
+        return PrefetchRange(e.pointer(there, e.sub(moved, here), 1), between, self.second, lines)
 
     def joined(
         self, scope: Scope, axis: int, count: int, later: PrefetchRange | None = None, flips: bool = False
@@ -434,12 +454,17 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
     strides = tuple(buffer.strides[axis] for axis in right.axes)
     matrix = StridedArray(buffer.base, strides, (right.first, right.second), buffer.dtype)
     pairs = _takes_pairs(left, right, sums)
-    if right.across and pairs and right.first % (2 * registers.LANES) == 0:
-        operands = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
-        return RowLimit(FEW_ALONG, lambda: FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True))
+    joins = right.across and pairs and right.first % (2 * registers.LANES) == 0
     most = FEW_JOINED if pairs else FEW_ALONG if right.across else _few_across(sums)
-    operands = left.operand(scope, sums), right.operand(scope, sums, later)
-    return RowLimit(most, lambda: FewRows(scope, *operands, sums, matrix, most))
+
+    def product() -> FewRows:
+        following = later or right.read_later(scope)
+        if joins:
+            operands = left.joined(scope, 1, 2), right.joined(scope, 0, 2, following)
+            return FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True)
+        return FewRows(scope, left.operand(scope, sums), right.operand(scope, sums, following), sums, matrix, most)
+
+    return RowLimit(FEW_ALONG if joins else most, product)
 
 
 def _few_across(sums: DType) -> int:

@@ -10,6 +10,7 @@ four, two or one at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V, i64
@@ -18,19 +19,17 @@ from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
-from palladio.cpu.products.operands import Element, PackSource
+from palladio.cpu.products.operands import Element, PackSource, Range
 from palladio.cpu.products.row_kernel import RowKernel, heights, vectors_of
+from palladio.cpu.products.rows_ahead import RowsAhead, distance_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 TOGETHER = 4
 """Rows of the left operand that are multiplied at a time."""
 
-AHEAD_BYTES = 1 << 14
-"""The prefetch distance if the matrix is contiguous along the summed axis."""
-
-LOW, LOW_STEPS, LOW_AHEAD = 8, 8, 12
-"""Kernels of at most this many rows multiply this many rows of the matrix at a time, and prefetch this many ahead."""
+LOW, LOW_STEPS = 8, 8
+"""Kernels of at most this many rows multiply this many rows of the matrix at a time."""
 
 HIGH_STEPS = 16
 """Kernels of more rows, whose sums fill the first-level cache, load and store them for this many rows of the matrix."""
@@ -71,6 +70,11 @@ class FewRows(Gemv):
         shape = (padded, self.depth + APART)
         if self.by_kernels:
             shape = (-(-self.depth // HIGH_STEPS), padded, HIGH_STEPS)  # type: ignore[assignment]
+        # Rows that are in memory are multiplied from there, if each is read from one end to the other.
+        self.there = lhs.plain if self.along is not None and not pairs else None
+        self.range: Range = 0, 0
+        self.ahead: RowsAhead | None = None
+        shape = (0, 0) if self.there is not None else shape  # type: ignore[assignment]
         self.room = scope.arena.buffer(self.e, shape, dtypes.INT32 if pairs else sums)
         # The last columns, if they are not a whole vector, are computed with some before them again, in a vector of
         # sums after those of all columns.
@@ -81,10 +85,12 @@ class FewRows(Gemv):
     def run_rows(self, low: Int, count: Int) -> StridedArray:
         """Emit the product for rows from `low` on; returns `sums[most, columns]`, with `count` rows computed."""
         e, lhs = self.e, self.lhs
-        with e.loop(0, count) as n:
-            for start, end, width in widths(self.depth):
-                with e.loop(start, end, width) as k:
-                    self.room.put(e, self.place(n, k), lhs.element(e.add(low, n), k, width), width)
+        self.range = low, e.add(low, count)
+        if self.there is None:
+            with e.loop(0, count) as n:
+                for start, end, width in widths(self.depth):
+                    with e.loop(start, end, width) as k:
+                        self.room.put(e, self.place(n, k), lhs.element(e.add(low, n), k, width), width)
         if self.by_kernels and self.across is not None:
             alone = e.compare("icmp eq", e.index(count), i64(1))
             with e.when(alone):
@@ -92,7 +98,8 @@ class FewRows(Gemv):
             with e.when(e.negated(alone)):
                 self.multiply_across(count)
             return self.sums_of_all
-        self.clear_rows(count, self.together(count))
+        if self.there is None:
+            self.clear_rows(count, self.together(count))
         if self.along is not None:
             for first, stop, rows in cut(self.free, ROWS):
                 with e.loop(first, stop, rows) as row:
@@ -135,10 +142,11 @@ class FewRows(Gemv):
         self.clear_sums(e.mul(passes, height))
         low = e.compare("icmp sle", height, i64(LOW))
         steps = e.select(low, i64(LOW_STEPS), i64(HIGH_STEPS))
+        distance = e.select(low, i64(distance_of(LOW_STEPS)), i64(distance_of(HIGH_STEPS)))
         with e.loop(0, e.binary("udiv", e.index(e.add(steps, self.depth - 1)), steps)) as block:
             k = e.mul(block, steps)
             here = e.intrinsic("smin", I64, steps, e.index(e.sub(self.depth, k)))
-            ahead = self.rows_ahead(k, e.select(low, i64(LOW_AHEAD), here))
+            ahead = self.rows_after(e.add(k, here)), distance
             with e.loop(0, passes) as number:
                 self.multiply_block(k, e.mul(number, height), height, here, ahead)
         if self.last:
@@ -146,17 +154,21 @@ class FewRows(Gemv):
                 last = self.sums_of_all.at(e, (n, self.free), registers.LANES)
                 self.sums_of_all.put(e, (n, self.free - registers.LANES), last, registers.LANES)
 
-    def multiply_block(self, k: Int, row: Int, height: V, steps: V, ahead: V) -> None:
-        """Some rows of the left operand times some of the matrix, by panels of columns, with the kernel of a height."""
-        e = self.e
+    def multiply_block(self, k: Int, row: Int, height: V, steps: V, ahead: tuple[V, V]) -> None:
+        """Some rows of the left operand times some of the matrix, by panels of columns, with the kernel of a height.
+
+        Args:
+            ahead: the address of the next rows of the matrix, and the prefetch distance.
+        """
+        e, (after, distance) = self.e, ahead
         between = e.index(e.mul(self.matrix.strides[0], self.matrix.dtype.itemsize))
         left, start = self.room.address(e, self.place(row, k)), self.matrix.address(e, (k, 0))
         sums = self.sums_of_all.address(e, (row, 0))
         for each in self.heights:
             with e.when(e.compare("icmp eq", height, i64(each))):
                 for column, columns, vectors, place in self.column_panels(each):
-                    there, later = (e.pointer(base, column, self.matrix.dtype.itemsize) for base in (start, ahead))
-                    arguments = left, there, between, later, e.pointer(sums, place, self.sums.itemsize)
+                    there, later = (e.pointer(base, column, self.matrix.dtype.itemsize) for base in (start, after))
+                    arguments = left, there, between, later, distance, e.pointer(sums, place, self.sums.itemsize)
                     given = ", ".join(map(str, (*arguments, i64(columns), steps)))
                     e.line(f"call void @{self.kernel(each, vectors)}({given})")
 
@@ -178,15 +190,14 @@ class FewRows(Gemv):
         if self.free % lanes:
             yield self.free - lanes, lanes, 1, self.free
 
-    def rows_ahead(self, k: Int, ahead: Int) -> V:
-        """The address of the rows to prefetch: later ones, or those of the block of a later step."""
+    def rows_after(self, row: Int) -> V:
+        """The address of later rows of the matrix, or of those of the block of a later step."""
         e, later = self.e, self.later
-        row = e.add(k, ahead)
-        inside = e.compare("icmp slt", e.index(row), i64(self.depth))
-        past = self.matrix.address(e, (k, 0))
-        if later is not None:
-            past = e.pointer(later.base, e.mul(e.sub(row, self.depth), later.between), 1)
-        return e.select(inside, self.matrix.address(e, (row, 0)), past)
+        here = self.matrix.address(e, (row, 0))
+        if later is None:
+            return here
+        past = e.pointer(later.base, e.mul(e.sub(row, self.depth), later.between), 1)
+        return e.select(e.compare("icmp slt", e.index(row), i64(self.depth)), here, past)
 
     def clear_rows(self, first: Int, stop: Int) -> None:
         """Clear rows of padding of the left operand."""
@@ -227,6 +238,12 @@ class FewRows(Gemv):
                 self.choose(whole, size)
                 yield
 
+    def multiply_rows(self, along: Element, row: Int, rows: int) -> None:
+        if self.matrix.strides[0] == 1:
+            matrix = replace(self.matrix, strides=self.matrix.strides[::-1], shape=self.matrix.shape[::-1])
+            self.ahead = RowsAhead(self.e, matrix, (row, rows), self.later)
+        super().multiply_rows(along, row, rows)
+
     def step(
         self,
         along: Element,
@@ -236,39 +253,32 @@ class FewRows(Gemv):
         chain: int,
         slots: dict[tuple[int, int, int], V],
     ) -> None:
-        row, rows = some
-        joined = 2 if self.pairs else 1
-        bytes = self.depth * joined * self.matrix.dtype.itemsize
-        ahead = max(rows, AHEAD_BYTES // bytes)
-        for r in range(rows if width == registers.LANES else 0):
-            place = self.matrix.address(self.e, (self.e.mul(k, joined), self.e.add(row, r + ahead)))
-            self.prefetch(place, width * joined)
+        if self.ahead is not None and width == registers.LANES:
+            joined = 2 if self.pairs else 1
+            self.ahead.prefetch(self.e.mul(k, joined), width * joined)
         super().step(along, some, k, width, chain, slots)
 
     def multiplied(self, x: V, y: V, total: V) -> V:
         return multiply_pairs(self.e, x, y, total) if self.pairs else super().multiplied(x, y, total)
 
-    def prefetch_part(self, k: Int, place: Int, width: int) -> None:
-        """Prefetch a part of a row; rows past the last one are those of the block of a later step."""
-        if width != registers.LANES:
-            return
-        e, later = self.e, self.later
-        start = self.matrix.address(e, (k, place))
-        if later is not None:
-            past = e.add(e.mul(e.sub(k, self.depth), later.between), e.mul(place, self.matrix.dtype.itemsize))
-            inside = e.compare("icmp slt", e.index(k), i64(self.depth))
-            start = e.select(inside, start, e.pointer(later.base, past, 1))
-        self.prefetch(start, width)
-
-    def prefetch(self, start: V, elements: int) -> None:
-        for offset in range(0, elements * self.matrix.dtype.itemsize, LINE_BYTES):
-            self.e.prefetch(self.e.pointer(start, offset, 1))
+    def rows_ahead(self, k: Int, steps: int) -> RowsAhead | None:
+        return RowsAhead(self.e, self.matrix, (k, steps), self.later) if self.matrix.strides[1] == 1 else None
 
     def choose(self, first: Int, vectors: int) -> None:
         e = self.e
         self.vectors = vectors
         self.result = self.sums_from(first, vectors)
         self.few = lambda n, k, width: self.room.at(e, self.place(e.add(first, n), k), width)
+        if self.there is not None:
+            self.few = self.rows_there(self.there, first, vectors)
+
+    def rows_there(self, there: StridedArray, first: Int, count: int) -> Element:
+        """Elements of some rows of the left operand in memory; the last row again in place of those of padding."""
+        e, (low, end) = self.e, self.range
+        last = e.index(e.sub(end, 1))
+        rows = [e.intrinsic("smin", I64, e.index(e.add(e.add(low, first), n)), last) for n in range(count)]
+        starts = [replace(there, base=there.address(e, (row, 0))) for row in rows]
+        return lambda n, k, width: starts[n].at(e, (0, k), width)
 
     def sums_from(self, first: Int, rows: int) -> StridedArray:
         base = self.sums_of_all.address(self.e, (first, 0))

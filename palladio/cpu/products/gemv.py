@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V
-from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, for_each, widths
+from palladio.cpu.emit.lazy_array import StridedArray, cut, fill, for_each, widths
 from palladio.cpu.emit.llvm_types import vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
 from palladio.cpu.products.operands import Element, PackSource
 from palladio.cpu.products.product import LONG
+from palladio.cpu.products.rows_ahead import RowsAhead
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -31,9 +32,6 @@ CHAINS = 8
 
 STEPS = 8
 """Rows across the summed axis that are added at a time. Each sum is loaded and stored once for them."""
-
-AHEAD = 12
-"""The prefetch distance, in rows: some KiB, all of which are still in the first-level cache when they are used."""
 
 
 class Gemv:
@@ -203,11 +201,13 @@ class Gemv:
         """Add some steps to all sums."""
         e = self.e
         factors = [[self.few(n, e.add(k, step), 1) for step in range(steps)] for n in range(self.vectors)]
+        ahead = self.rows_ahead(k, steps)
         for start, end, width in widths(self.free):
             with e.loop(start, end, width) as place:
                 totals = [self.result.at(e, (n, place), width) for n in range(self.vectors)]
+                if ahead is not None and width == registers.LANES:
+                    ahead.prefetch(place, width)
                 for step in range(steps):
-                    self.prefetch_part(e.add(k, step + AHEAD), place, width)
                     value = across(place, e.add(k, step), width)
                     totals = [
                         multiply_add(e, value, e.splat(mine[step], width), total)
@@ -216,10 +216,6 @@ class Gemv:
                 for n, total in enumerate(totals):
                     self.result.put(e, (n, place), total, width)
 
-    def prefetch_part(self, k: Int, place: Int, width: int) -> None:
-        """Prefetch a part of a row."""
-        near = self.apart
-        if near is not None and width == registers.LANES:
-            start = near.address(self.e, (k, place))
-            for offset in range(0, width * near.dtype.itemsize, LINE_BYTES):
-                self.e.prefetch(self.e.pointer(start, offset, 1))
+    def rows_ahead(self, k: Int, steps: int) -> RowsAhead | None:
+        """The prefetches while some rows are read; None if the hardware does that."""
+        return None if self.apart is None else RowsAhead(self.e, self.apart, (k, steps), None)

@@ -53,12 +53,15 @@ class RowKernel:
     def text(self) -> tuple[str, dict[str, str]]:
         """The function, and its declarations.
 
-        Its arguments are the left operand, the matrix, the bytes between the rows of the matrix, the address of later
-        rows to prefetch, the sums, the number of columns, and the number of steps, which is not known to LLVM, or it
-        would unroll them all.
+        Its arguments are the left operand, the matrix, the bytes between the rows of the matrix, the address of the
+        rows that are read next, the prefetch distance in bytes, the sums, the number of columns, and the number of
+        steps, which is not known to LLVM, or it would unroll them all.
         """
         e, size = Emitter(), self.dtype.itemsize
         e.label("entry")
+        whole = e.index(e.mul(V("%columns", I64), size))
+        distance = e.intrinsic("smin", I64, V("%distance", I64), whole)
+        after = e.pointer(V("%after", PTR), e.sub(0, whole), 1)  # past the end of a row is the start of a later one
         zero = V("zeroinitializer", vector(registers.register(self.sums), registers.LANES))
         totals = [[Variable.of(e, zero) for _ in range(self.vectors)] for _ in range(self.height)]
         with e.loop(0, V("%columns", I64), self.vectors * registers.LANES) as column:
@@ -73,21 +76,29 @@ class RowKernel:
             for row, mine in zip(totals, places, strict=True):
                 for total, place in zip(row, mine, strict=True):
                     total.set(e.load(total.type, place, self.sums.itemsize))
+            ahead = e.add(e.mul(column, size), distance)
+            here = e.select(e.compare("icmp slt", e.index(ahead), whole), V("%matrix", PTR), after)
+            here = e.pointer(here, distance, 1)
             with e.loop(0, V("%steps", I64)) as step:
                 offset = e.add(e.mul(step, V("%row", I64)), e.mul(column, size))
-                self.step(e, totals, e.mul(step, self.sums.itemsize), offset)
+                self.step(e, totals, e.mul(step, self.sums.itemsize), offset, here)
             for row, mine in zip(totals, places, strict=True):
                 for total, place in zip(row, mine, strict=True):
                     e.store(total.get(), place, self.sums.itemsize)
-        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %matrix, i64 %row, ptr %ahead, "
-        parameters += "ptr noalias %sums, i64 %columns, i64 %steps"
+        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %matrix, i64 %row, ptr %after, "
+        parameters += "i64 %distance, ptr noalias %sums, i64 %columns, i64 %steps"
         head = f"define internal void @{self.name}({parameters}) noinline nounwind optsize"
         return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
 
-    def step(self, e: Emitter, totals: list[list[Variable]], left: V, offset: V) -> None:
-        """Multiply a part of a row of the matrix with an element of each row of the left operand."""
+    def step(self, e: Emitter, totals: list[list[Variable]], left: V, offset: V, ahead: V) -> None:
+        """Multiply a part of a row of the matrix with an element of each row of the left operand.
+
+        Args:
+            left, offset: byte offsets of the elements, and of the part.
+            ahead: the base of the part to prefetch.
+        """
         size = registers.LANES * self.dtype.itemsize
-        ahead, place = (e.pointer(V(base, PTR), offset, 1) for base in ("%ahead", "%matrix"))
+        ahead, place = (e.pointer(base, offset, 1) for base in (ahead, V("%matrix", PTR)))
         for line in range(0, self.vectors * size, LINE_BYTES):
             e.prefetch(e.pointer(ahead, line, 1), level=1)
         loaded = [

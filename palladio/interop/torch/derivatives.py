@@ -85,6 +85,13 @@ def is_unobserved(args: Any) -> bool:
     return is_plain(args) and not is_recording(args)
 
 
+def is_unwatched() -> bool:
+    """True if no region changes what functions of tensors do: none is compiled, and none is under autocast."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    return not torch._C._is_torch_function_mode_enabled()
+
+
 def is_direct(tensors: Any) -> bool:
     """True if a call of these tensors, and no others, can go to the library directly: nothing watches.
 

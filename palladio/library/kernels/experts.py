@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
@@ -61,6 +63,11 @@ class Layer:
         They divide a tile for any number of workers, so that this number does not affect the order of the sum.
         """
         return SHARE if self.i % SHARE == 0 else 1
+
+    @property
+    def assigned(self) -> tuple[tuple[int, Any], ...]:
+        """The sizes and dtypes of the arrays of assignments: rows of each expert, token and weight of each row."""
+        return (self.experts, np.int32), (self.rows, np.int32), (self.rows, self.sums)
 
     @property
     def act(self) -> Activation:
@@ -121,6 +128,48 @@ def _bias(columns: int, part: Callable[[Any], Any]) -> pl.BlockSpec:
 
 def _product(x: Array, matrix: Array, transposed: bool, dtype: Any) -> Array:
     return jnp.dot(x, matrix.T if transposed else matrix, preferred_element_type=dtype)
+
+
+def assignments_call(layer: Layer, each: int) -> Any:
+    """The kernel that sorts assignments by expert: from ids and weights, `[tokens, each]`, to `Layer.assigned`.
+
+    Assignments to experts of other devices are rows after those of all experts, then come zeros.
+    """
+    experts, count = layer.experts, layer.tokens * each
+
+    def kernel(
+        ids: Any, weights: Any, sizes: Any, token_of: Any, weight_of: Any, expert_of: Any, following: Any
+    ) -> None:
+        def add(number: Any, carry: None) -> None:
+            found = ids[number // each, number % each]
+            expert = jnp.where((found >= 0) & (found < experts), found, experts).astype(jnp.int32)
+            expert_of[number] = expert  # read once: another thread of the caller may change the ids
+            following[expert + 1] = following[expert + 1] + 1
+
+        def accumulate(expert: Any, carry: None) -> None:
+            following[expert + 1] = following[expert + 1] + following[expert]
+
+        def place(number: Any, carry: None) -> None:
+            expert = expert_of[number]
+            row = following[expert]
+            following[expert] = row + 1
+            token_of[row] = number // each
+            weight_of[row] = weights[number // each, number % each].astype(layer.sums)
+
+        following[...] = jnp.zeros_like(following)
+        token_of[...] = jnp.zeros_like(token_of)
+        weight_of[...] = jnp.zeros_like(weight_of)
+        lax.fori_loop(0, count, add, None)
+        sizes[...] = following[1 : experts + 1]
+        lax.fori_loop(0, experts, accumulate, None)
+        lax.fori_loop(0, count, place, None)
+
+    return pl.pallas_call(
+        kernel,
+        [pl.ShapeDtypeStruct((size,), dtype) for size, dtype in layer.assigned],
+        scratch_shapes=[pltpu.VMEM((count,), jnp.int32), pltpu.VMEM((experts + 2,), jnp.int32)],
+        name="moe_assignments",
+    )
 
 
 _IN_ORDER = pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"))
