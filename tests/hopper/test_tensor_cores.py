@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +12,8 @@ import pytest
 import palladio as pl
 import palladio.gpu as plgpu
 from palladio import lax
-from palladio.hopper.twin.run import SCHEDULES
-from tests.hopper.kernels import BF16, F32, error, kernel, normal, on_twin
+from palladio.hopper.twin.run import SCHEDULES, run
+from tests.hopper.kernels import BF16, F32, error, kernel, lowered, normal, on_twin, shaped
 
 F16 = np.dtype(np.float16)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -127,6 +128,50 @@ def test_a_left_operand_of_8_bits_in_registers(dtype: np.dtype, rows: int) -> No
     a = np.abs(a) if dtype == U8 else a
     found = on_twin(left_in_registers(dtype, rows), a, b, schedules=SCHEDULE)[0]
     np.testing.assert_array_equal(found, expected((2 * a).astype(dtype), b, "b"))
+
+
+def carried_left(dtype: np.dtype) -> Any:
+    """Loops carry two left operands, which change places; each is changed while a product with the other is in flight.
+
+    The results: all products together, and one of the operands after the loop.
+    """
+
+    def body(a: Any, b: Any, out: Any, last: Any, b_tile: Any, full: Any) -> None:
+        plgpu.copy_gmem_to_smem(b, b_tile, full)
+        plgpu.barrier_wait(full)
+
+        def multiply(acc: Any) -> Any:
+            def step(n: Any, carry: Any) -> Any:
+                left, other = carry
+                plgpu.wgmma(acc, left, b_tile.T)
+                changed = (other.astype(F32) * 0.5 + n).astype(dtype)
+                plgpu.wgmma_wait(0)
+                return changed, left
+
+            left, other = lax.fori_loop(0, 3, step, (a[...], (a[...].astype(F32) * 2).astype(dtype)))
+            plgpu.wgmma(acc, other, b_tile.T)
+            last[...] = left
+            return acc[...]
+
+        out[...] = pl.run_scoped(multiply, plgpu.ACC(out.shape, F32))
+
+    shapes = pl.ShapeDtypeStruct((64, 32), F32), pl.ShapeDtypeStruct((64, 64), dtype)
+    return plgpu.kernel(body, shapes, scratch_types=[plgpu.SMEM((32, 64), dtype), plgpu.Barrier()])
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
+def test_left_operands_that_a_loop_carries_in_registers(dtype: np.dtype) -> None:
+    call = carried_left(dtype)
+    a, b = 4 * whole(64, 64, dtype=dtype), whole(32, 64, dtype=dtype, seed=1)  # all sums are exact
+    a += np.asarray(np.finfo(F32).eps * 8 if dtype == F32 else 0, dtype)  # what tf32 cuts off stays in the carry
+    compiled = lowered(call, a, b)
+    assert re.findall(r"u32 carry_packed\w*\[(\d+)\];", compiled.text) == 2 * [str(32 // (4 // dtype.itemsize))]
+    with pl.executor("reference"):
+        wanted, last = call(a, b)
+    for schedule in SCHEDULES:
+        found = run(compiled, shaped(compiled, [a, b]), schedule).outputs
+        assert error(found[0], wanted) <= (TF32 if dtype == F32 else 0)
+        np.testing.assert_array_equal(found[1], last)
 
 
 def test_a_part_of_an_accumulator_is_added_to_and_read() -> None:
