@@ -159,16 +159,17 @@ class MatmulConfig:
         """
         rows = jnp.maximum(rows, 1)
         if self.snake == "m":
-            height = pl.cdiv(rows, jnp.maximum(lax.div(rows, jnp.int32(self.snake_width)), 1))
-            band = lax.div(step, height * columns)
-            inside = step - band * (height * columns)
-            own = jnp.clip(rows - band * height, 1, height)
-            row, column = band * height + lax.rem(inside, own), lax.div(inside, own)
+            width = pl.cdiv(rows, jnp.maximum(lax.div(rows, jnp.int32(self.snake_width)), 1))
+            extent, tiles = rows, width * columns
+        else:
+            width = min(self.snake_width, columns)
+            extent, tiles = columns, rows * width
+        band = lax.div(step, tiles)
+        inside = step - band * tiles
+        own = jnp.clip(extent - band * width, 1, width)
+        if self.snake == "m":
+            row, column = band * width + lax.rem(inside, own), lax.div(inside, own)
             return self._of_peer(row, jnp.where(lax.rem(band, jnp.int32(2)) == 1, columns - 1 - column, column))
-        width = min(self.snake_width, columns)
-        band = lax.div(step, rows * width)
-        inside = step - band * (rows * width)
-        own = jnp.clip(columns - band * width, 1, width)
         past = jnp.where(band * width >= columns, rows, 0)
         return self._of_peer(past + lax.div(inside, own), band * width + lax.rem(inside, own))
 
