@@ -70,8 +70,13 @@ ON_BOTH_EXECUTORS = ("dialect", "library", "mpmd", "pipeline", "tpu")
 """Folders whose kernels run on the evaluator, which defines what they do, and compiled."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_executor: the tests choose the executor of their kernels, e.g. by pl.check")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.definition.path.parent.name in ON_BOTH_EXECUTORS and "golden" not in metafunc.fixturenames:
+    once = metafunc.definition.get_closest_marker("one_executor") or "golden" in metafunc.fixturenames
+    if metafunc.definition.path.parent.name in ON_BOTH_EXECUTORS and not once:
         metafunc.parametrize("default_executor", ["reference", "cpu"], indirect=True)
 
 

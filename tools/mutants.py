@@ -89,6 +89,13 @@ REASONS: tuple[Reason, ...] = (
         "in the last step, each warpgroup gives the turn to itself, and turns order only when warpgroups compute",
     ),
     Reason(
+        "attention, causal",
+        "an arrival at another barrier",
+        "barrier_arrive: plgpu.barrier_arrive(self.drained.at[[]self.slot(step)[]])",
+        "the second warpgroup's steps without a mask are a whole ring: it releases each slot once, the one that is "
+        "filled next last, after it has read all three; with another number of stages the mutant is found",
+    ),
+    Reason(
         "attention*",
         "a release before its wait",
         "barrier_wait: plgpu.barrier_wait(queries_filled.at[[]group[]])",

@@ -17,6 +17,7 @@ from palladio.library.hopper import AttentionConfig, MatmulConfig
 from tests.library.references import gmm_reference, normal, tgmm_reference
 from tests.library.test_attention import inputs, reference
 
+pytestmark = pytest.mark.one_executor  # the simulator
 SIZES = [3, 0, 6, 2]
 
 Kernel = tuple[Callable[..., Any], list[np.ndarray], np.ndarray]
