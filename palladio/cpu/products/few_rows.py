@@ -101,14 +101,22 @@ class FewRows(Gemv):
         if self.there is None:
             self.clear_rows(count, self.together(count))
         if self.along is not None:
-            for first, stop, rows in cut(self.free, ROWS):
-                with e.loop(first, stop, rows) as row:
-                    for _ in self.some(count):
-                        self.multiply_rows(self.along, row, rows)
+            two = e.compare("icmp sle", e.index(count), i64(2))
+            with e.when(two):
+                self.multiply_all(self.along, 2 * ROWS, lambda: self.last_ones(0, count))
+            with e.when(e.negated(two)):
+                self.multiply_all(self.along, ROWS, lambda: self.some(count))
         elif self.across is not None:
             self.clear_sums(e.intrinsic("smax", I64, e.index(count), self.together(count)))
             self.add_all(self.across, lambda: self.some(count))
         return self.sums_of_all
+
+    def multiply_all(self, along: Element, most: int, parts: Callable[[], Iterable[None]]) -> None:
+        """The sums of each of some parts with all rows of the matrix, some of these at a time."""
+        for first, stop, rows in cut(self.free, most):
+            with self.e.loop(first, stop, rows) as row:
+                for _ in parts():
+                    self.multiply_rows(along, row, rows)
 
     def add_alone(self, across: Element) -> None:
         """The sums of one row, as those of a `Gemv`: loading and storing them takes less time than the matrix."""
@@ -233,9 +241,13 @@ class FewRows(Gemv):
         with e.loop(0, whole, TOGETHER) as n:
             self.choose(n, TOGETHER)
             yield
+        yield from self.last_ones(whole, count)
+
+    def last_ones(self, first: Int, count: Int) -> Iterator[None]:
+        """The rows from one on, if these are two or one."""
         for size in (2, 1):
-            with e.when(e.compare("icmp eq", e.sub(count, whole), i64(size))):
-                self.choose(whole, size)
+            with self.e.when(self.e.compare("icmp eq", self.e.index(self.e.sub(count, first)), i64(size))):
+                self.choose(first, size)
                 yield
 
     def multiply_rows(self, along: Element, row: Int, rows: int) -> None:
