@@ -39,7 +39,7 @@ class KBlock:
     begin: Int
     count: Int
     packed: V
-    room: int
+    room: Int
     starts: V
 
 
@@ -152,7 +152,9 @@ class Blocking:
             laid = e.intrinsic("smin", I64, i64(steps), e.index(e.sub(aligned_end, k)))
             place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
             first = e.compare("icmp eq", e.index(k), aligned)
-            yield KBlock(k, laid, begin, e.sub(end, begin), place, steps, first)
+            count = e.sub(end, begin)
+            # Panels follow each other: with room for all steps they would compete for the same few sets of a cache.
+            yield KBlock(k, laid, begin, count, place, count, first)
 
     def parts(self, block: KBlock) -> Iterator[tuple[PackSource, PackSource, int, Int, Int]]:
         """The parts of a k-block by pair of operands: the pair, the first step in the k-block and in it, the steps."""

@@ -323,6 +323,7 @@ class Product:
         place = e.pointer(rows.base, skipped, blocking.word.itemsize)
         for start, end, vectors, width in blocking.column_panels():
             with e.loop(start, end, vectors * width) as column:
+                self.streams.fetch_after_span(column)
                 panel = self.right.panel(block, column)
                 sums = target.address(e, (0, column))
                 stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))

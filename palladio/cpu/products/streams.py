@@ -14,6 +14,9 @@ from palladio.cpu.products.operands import PrefetchRange, Range
 from palladio.cpu.products.panels import RowPanel
 from palladio.cpu.runtime import host
 
+MOST_TOGETHER = 8
+"""The most lines of a later span that are prefetched together: about as many may be on their way at a time."""
+
 
 @dataclass(frozen=True)
 class Ahead:
@@ -153,6 +156,25 @@ class Streams:
         area = PrefetchRange(start, e.mul(into.strides[0], size), blocking.height, lines)
         pace = blocking.quotient(lines * blocking.height * 32768, e.mul(block.count, blocking.calls))
         return self.stream(area, e.mul(panel, block.count), pace)
+
+    def fetch_after_span(self, column: Int) -> None:
+        """Prefetch a part of the rows after a span of the right operand: usually they are the span of the next step."""
+        e, blocking, near = self.e, self.blocking, self.blocking.rhs.near
+        if blocking.span is None or near is None or not self.prefetches:
+            return
+        row_bytes = blocking.rhs.columns * near.dtype.itemsize
+        if near.strides != (blocking.rhs.columns, 1) or row_bytes % LINE_BYTES:
+            return
+        low, high = blocking.span
+        panel = column // blocking.wide if isinstance(column, int) else e.binary("udiv", column, i64(blocking.wide))
+        panels = max(1, blocking.lhs.rows // blocking.height) * blocking.calls
+        lines = e.index(e.mul(e.sub(high, low), blocking.joined * row_bytes // LINE_BYTES))
+        share = blocking.quotient(e.add(lines, panels - 1), panels)
+        share = e.intrinsic("umin", I64, e.index(share), i64(MOST_TOGETHER))
+        first = e.mul(e.add(e.mul(self.number, blocking.calls), panel), share)
+        start = near.address(e, (e.mul(high, blocking.joined), 0))
+        with e.loop(0, share) as n:
+            e.prefetch(e.pointer(start, e.mul(e.add(first, n), LINE_BYTES), 1))
 
     def after_span(self, near: StridedArray, span: Range, block: KBlock, panel: Int) -> list[V]:
         """Prefetch the range after a span of the right operand, of the same size: usually the span of the next step."""
