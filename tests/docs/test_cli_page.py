@@ -10,6 +10,7 @@ from pathlib import Path
 import llvmlite.binding  # noqa: F401  # it cannot be imported first under a copy of sys.modules
 import pytest
 
+import palladio.library.tuning  # noqa: F401  # nor does a module stay whose names others keep
 from palladio.cli import main
 from tests.architecture.source import ROOT
 from tests.docs.test_snippets import check_output
