@@ -15,11 +15,13 @@ import palladio.tpu as pltpu
 from palladio.call.staged import CALLS
 from palladio.cpu.lower import lower_grid
 from palladio.cpu.lowered import LoweredGrid
+from palladio.cpu.products.blocking import Blocking
 from palladio.cpu.runtime import host
 from palladio.driver.capture import prepared_programs
 from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import CPU
 from palladio.library import gmm, matmul, tgmm
+from palladio.library.staging import forget_calls
 from palladio.passes import run_passes
 
 Array = Any
@@ -403,6 +405,30 @@ def test_a_matrix_in_memory_is_packed_before_it_is_multiplied_with_the_same_sums
             assert ("_packs" in text) == (large > 0)
     np.testing.assert_array_equal(*found)
     assert_product(found[0].astype(np.float64), x.astype(np.float64), y.astype(np.float64), 1e-6)
+
+
+def test_rows_that_share_panels_of_columns_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of no whole panel, of one with and without a rest, of some that fill a group of panels, and of more."""
+    height, _ = host.current().sums
+    sizes = [height - 1, 0, height, height + 5, 4 * height, 5 * height - 1, 9 * height + 3]
+    x, y = normal(0, sum(sizes), 64), normal(1, len(sizes), 64, 320)
+    made, together, found = Blocking.__init__, [], []
+
+    def noted(self: Any, *args: Any) -> None:
+        made(self, *args)
+        together[-1].add(self.together)
+
+    monkeypatch.setattr(Blocking, "__init__", noted)
+    for near in (1 << 30, 1 << 16):
+        forget_calls()
+        together.append(set())
+        with host.compiling_for(replace(host.current(), near_bytes=near)), pl.executor("cpu"):
+            found.append(gmm(x, y, sizes, tiling=(sum(sizes), 64, 320)))
+    forget_calls()
+    assert together[0] == {1} and max(together[1]) > 1
+    np.testing.assert_array_equal(*found)
+    expected = np.concatenate([part @ y[n] for n, part in enumerate(np.split(x, np.cumsum(sizes)[:-1]))])
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("looked_up", [True, False])

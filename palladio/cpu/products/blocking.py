@@ -17,6 +17,10 @@ from palladio.types.dtypes import DType
 NEAR_BYTES = 1 << 14
 """The most memory that a panel of the left operand may span to be multiplied in place: it fits a first-level cache."""
 
+MOST_TOGETHER = 4
+"""The most panels of rows that are multiplied with a panel of columns, one after the other: of its reads from the last
+level of cache a quarter is left."""
+
 DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
 
@@ -57,6 +61,9 @@ class Blocking:
         height: the rows of a whole panel of rows.
         steps: the steps of a k-block.
         in_place: the rows of each of several left operands that are multiplied in place; 0 if they are laid out.
+        grouped: whether some panels of rows, and the rows after the last one, are laid out at a time, as the columns do
+            not fit the second level of cache: each panel of columns is multiplied with all of them.
+        together: the most panels of rows that are laid out at a time.
     """
 
     def __init__(self, e: Emitter, pairs: Sequence[Pair], sums: DType, joined: int, span: Range | None) -> None:
@@ -80,6 +87,14 @@ class Blocking:
         most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
         blocks = max(1, -(-self.depth // most))
         self.steps = max(1, -(-self.depth // whole // blocks)) * whole
+        far = self.depth * rhs.columns * self.word.itemsize > host.current().near_bytes
+        self.grouped = far and len(pairs) == 1 and self.span is None and lhs.transposed is None
+        self.together = self._together() if self.grouped else 1
+
+    def _together(self) -> int:
+        """As many panels of rows as fit half of the second level of cache, beside a panel of columns and the next."""
+        fitting = host.current().near_bytes // (2 * self.steps * self.word.itemsize) - 2 * self.wide
+        return max(1, min(fitting // self.height, MOST_TOGETHER, self.lhs.rows // self.height))
 
     @property
     def wide(self) -> int:
@@ -99,6 +114,21 @@ class Blocking:
         for each in self.lower_heights:
             with self.e.when(self.e.compare("icmp eq", height, i64(each))):
                 yield each
+
+    def lower_panels(self, rest: Int) -> Iterator[tuple[Int, Int]]:
+        """The lower panels of some rows, the first row and the height of each; their code is emitted once."""
+        heights, e = self.lower_heights, self.e
+        if not heights or rest == 0:
+            return
+        with e.loop(0, len(heights)) as n:
+            height = e.binary("lshr", i64(heights[0]), e.index(n))
+            with e.when(e.compare("icmp ne", e.binary("and", e.index(rest), height), i64(0))):
+                yield e.binary("and", e.index(rest), e.index(e.mul(height, -2))), height
+
+    @property
+    def room(self) -> int:
+        """The most rows of a group of panels."""
+        return self.together * self.height + (self.height if self.grouped else 0)
 
     @property
     def calls(self) -> int:

@@ -34,6 +34,25 @@ class PrefetchRange:
 
 
 @dataclass(frozen=True)
+class RowGroup:
+    """Neighbouring panels of rows that are multiplied together.
+
+    Fields:
+        row: the first row.
+        height: the rows of each panel.
+        count: the number of panels; more than one are whole.
+        rest: the number of rows after them, which are divided into lower panels.
+        packs: whether the right operand is packed meanwhile.
+    """
+
+    row: Int
+    height: Int
+    count: Int = 1
+    rest: Int = 0
+    packs: bool = False
+
+
+@dataclass(frozen=True)
 class PackSource:
     """A matrix of the dtype of the sums, as a description of how its elements are computed.
 

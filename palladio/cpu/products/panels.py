@@ -11,6 +11,7 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
 from palladio.cpu.products.operands import PackSource, Range
+from palladio.cpu.runtime import host
 from palladio.types.dtypes import DType
 
 KEPT_BYTES = 8 << 20
@@ -27,14 +28,14 @@ TOGETHER = 8
 
 
 class RowPanel:
-    """A panel of rows of the left operand, in a buffer or in place."""
+    """Panels of rows of the left operand, in a buffer or in place."""
 
     def __init__(self, scope: Scope, blocking: Blocking) -> None:
         self.e = scope.e
         self.blocking = blocking
         # By rows, or by columns if the operand is read by columns.
         height, steps = blocking.height, blocking.steps
-        room = scope.arena.buffer(self.e, (height * (steps + _APART),), blocking.word)
+        room = scope.arena.buffer(self.e, (blocking.room * (steps + _APART),), blocking.word)
         strides = (1, height) if blocking.lhs.transposed else (steps + _APART, 1)
         self.buffer = StridedArray(room.base, strides, (height, steps), blocking.word)
 
@@ -49,7 +50,7 @@ class RowPanel:
         return StridedArray(array.address(self.e, (*index, 0)), (between, step), (height, array.shape[-1]), array.dtype)
 
     def lay_out(self, row: Int, height: Int, block: KBlock) -> None:
-        """Copy the rows to the buffer."""
+        """Copy the rows, of one panel or of several, to the buffer."""
         for lhs, _, place, k, count in self.blocking.parts(block):
             self.lay_out_part(lhs, row, height, place, k, count)
 
@@ -116,8 +117,10 @@ class ColumnPanels:
         )
 
     def is_far(self, rhs: PackSource) -> bool:
-        """True if the rows of a right operand are read from memory, not from a cache."""
-        return rhs.near is not None and any(memory.large for memory in rhs.reads)
+        """True if the rows of a right operand are read from memory, or from the last level of cache."""
+        size = self.blocking.depth * rhs.columns * self.blocking.word.itemsize
+        large = size > host.current().near_bytes or any(memory.large for memory in rhs.reads)
+        return rhs.near is not None and large
 
     def packed(self, unless: V | None = None) -> tuple[V, V]:
         """The address of the packed right operand, and whether it must be packed, which is false if it still is.

@@ -1,8 +1,9 @@
 """The loops of a matrix product: packing, blocking for the caches, and micro-kernels.
 
 The right operand is packed into panels as wide as a micro-kernel's sums, in the order of their reads (`panels`).
-The rows of the left operand are laid out a panel at a time, then every panel of the right operand is multiplied with
-them. If the right operand is row-major in memory, the first panel of rows packs it while it is multiplied. A
+The rows of the left operand are laid out one or some panels at a time, then every panel of the right operand is
+multiplied with each of them: it comes from the last level of cache for the first one, from the second level for the
+others. If the right operand is row-major in memory, the first panel of rows packs it while it is multiplied. A
 micro-kernel is a separate function, so that all callers share its code; its sums stay in registers throughout, and it
 prefetches the next panel of rows and the right operand of a later step (`streams`).
 """
@@ -16,11 +17,11 @@ from typing import Protocol
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit.emitter import FALSE, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, cut, fill, rows_of, write
-from palladio.cpu.emit.llvm_types import I32
+from palladio.cpu.emit.llvm_types import I32, I64
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import micro_kernel
-from palladio.cpu.products.operands import PackSource, Pair, Range
+from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
 from palladio.cpu.products.streams import Ahead, Streams
 from palladio.types.dtypes import DType
@@ -110,11 +111,10 @@ class Product:
             into: the buffer that all rows end up in.
         """
         self.streams.into = into
-        room = self.scope.arena.buffer(self.e, (self.blocking.height, self.rhs.columns), self.sums)
-        stride = room.strides[0]
+        room = self.scope.arena.buffer(self.e, (self.blocking.room, self.rhs.columns), self.sums)
         rows = rows or (0, self.lhs.rows)
-        for row, height in self.panels(rows, lambda row: room.base, stride, init is None, init):
-            use(room, row, height)
+        for place, row, height in self.panels(rows, lambda row: room.base, room.strides[0], init is None, init):
+            use(replace(room, base=room.address(self.e, (place, 0))), row, height)
 
     def start(self, target: StridedArray, init: LazyArray) -> None:
         """Write the initial sums, unless they are already there."""
@@ -131,12 +131,13 @@ class Product:
         fresh: bool,
         init: LazyArray | None = None,
         dtype: DType | None = None,
-    ) -> Iterator[tuple[Int, Int]]:
-        """Compute the rows panel by panel; yields the first row and the height of each panel when it is complete.
+    ) -> Iterator[tuple[Int, Int, Int]]:
+        """Compute the rows panel by panel; yields the number of the first row of each panel in its group, the first row
+        and the height when it is complete.
 
         Args:
-            place, stride: the address of a panel's sums, and the stride of its rows in elements. If the number of rows
-                is not known, there is room for a whole panel.
+            place, stride: the address of the sums of a group of panels, and the stride of its rows in elements. If the
+                number of rows is not known, there is room for a whole panel.
             fresh: whether the sums begin at zero instead of the values in memory.
             dtype: that of the target; by default that of the sums.
         """
@@ -165,38 +166,50 @@ class Product:
                     self.begin = self.negated(excess)
                 else:
                     init, fresh = self.less(init, excess), False
-            for row, height, packs in self.row_panels(rows, packed, needed):
-                number = e.binary("udiv", e.index(e.sub(row, rows[0])), i64(blocking.height))
+            for group in self.row_groups(rows, packed, needed):
+                number = e.binary("udiv", e.index(e.sub(group.row, rows[0])), i64(blocking.height))
                 self.streams.number = number
-                tall = height if isinstance(height, int) else blocking.height
-                target = StridedArray(place(row), (stride, 1), (tall, self.rhs.columns), dtype)
+                tall = group.height if isinstance(group.height, int) else blocking.height
+                target = StridedArray(place(group.row), (stride, 1), (tall, self.rhs.columns), dtype)
                 if init is not None:
-                    self.start_rows(target, init, row, height)
-                self.panel(target, height, packed, row, fresh, packs)
-                yield row, height
+                    self.start_rows(target, init, group)
+                self.group(target, group, packed, fresh)
+                for _, first, height in self.panels_of(group):
+                    yield first, e.add(group.row, first), height
 
-    def start_rows(self, target: StridedArray, init: LazyArray, row: Int, height: Int) -> None:
-        """Write the initial sums of a panel of rows."""
+    def panels_of(self, group: RowGroup) -> Iterator[tuple[Int, Int, Int]]:
+        """The panels of a group: the number, the first row in the group, and the height of each."""
         e = self.e
-        size = height if isinstance(height, int) else 1
-        with e.loop(0, height, size) as first:
-            mine = StridedArray(target.address(e, (first, 0)), target.strides, (size, *target.shape[1:]), target.dtype)
-            self.start(mine, rows_of(e, init, e.add(row, first), size))
+        with e.loop(0, group.count) as n:
+            yield n, e.mul(n, group.height), group.height
+        for first, height in self.blocking.lower_panels(group.rest):
+            yield 0, e.add(e.mul(group.count, group.height), first), height
 
-    def panel(self, target: StridedArray, height: Int, packed: V, row: Int, fresh: bool, packs: bool) -> None:
-        """Compute the sums of one panel of rows, of whose target the first `height` rows are used."""
+    def start_rows(self, target: StridedArray, init: LazyArray, group: RowGroup) -> None:
+        """Write the initial sums of a group of panels of rows."""
+        e = self.e
+        for _, top, height in self.panels_of(group):
+            size = height if isinstance(height, int) else 1
+            with e.loop(top, e.add(top, height), size) as first:
+                place, shape = target.address(e, (first, 0)), (size, *target.shape[1:])
+                mine = StridedArray(place, target.strides, shape, target.dtype)
+                self.start(mine, rows_of(e, init, e.add(group.row, first), size))
+
+    def group(self, target: StridedArray, group: RowGroup, packed: V, fresh: bool) -> None:
+        """Compute the sums of a group of panels of rows, of each of whose targets the first `height` rows are used."""
         e, blocking = self.e, self.blocking
         if fresh and (blocking.span is not None or not blocking.depth):
             span = blocking.span or (0, 0)
             with e.when(e.compare("icmp sge", *map(e.index, span))):
                 fill(e, target, 0)
         if self.lhs.rows * blocking.depth * self.rhs.columns > LONG:
-            self.scope.function.poll(target.shape[0] * blocking.steps * self.rhs.columns // PRODUCTS)
+            rows = target.shape[0] * (1 if group.count == 1 else blocking.together)
+            self.scope.function.poll(rows * blocking.steps * self.rhs.columns // PRODUCTS)
         for block in blocking.k_blocks(packed):
-            left = self.left.in_place(row, target.shape[0], block) if blocking.in_place else None
+            left = self.left.in_place(group.row, target.shape[0], block) if blocking.in_place else None
             if left is None:
-                self.left.lay_out(row, height, block)
-            self.multiply(target, height, block, row, fresh, packs, left)
+                self.left.lay_out(group.row, e.add(e.mul(group.count, group.height), group.rest), block)
+            self.multiply(target, group, block, fresh, left)
 
     def are_few(self, rows: Range, dtype: DType) -> V | None:
         """True if the rows are few enough for a right operand that is not packed; None if they never are."""
@@ -215,8 +228,8 @@ class Product:
         stride: Int,
         fresh: bool,
         init: LazyArray | None,
-    ) -> Iterator[tuple[Int, int]]:
-        """Compute a few rows, each as a panel; the other arguments are as in `panels`."""
+    ) -> Iterator[tuple[Int, Int, int]]:
+        """Compute a few rows, each as a panel; the other arguments, and what is yielded, are as in `panels`."""
         e, columns = self.e, self.rhs.columns
         found = product.run_rows(rows[0], e.sub(rows[1], rows[0]))
         with e.loop(rows[0], rows[1], 1) as row:
@@ -230,7 +243,7 @@ class Product:
                 return value if fresh else e.binary("fadd", value, target.at(e, index, width))
 
             write(e, LazyArray(target.type, total), target)
-            yield row, 1
+            yield 0, row, 1
 
     def excess(self, packed: V) -> StridedArray:
         """The part of each column of the sums that the left operand's offset adds."""
@@ -239,7 +252,7 @@ class Product:
         row = self.scope.arena.buffer(e, (1, 1), self.blocking.word)
         row.put(e, (0, 0), V(str(int.from_bytes(bytes([self.offset] * self.joined), "little", signed=True)), I32), 1)
         for block in self.blocking.k_blocks(packed):
-            self.multiply(found, 1, block, 0, True, False, replace(row, strides=(0, 0)))
+            self.multiply(found, RowGroup(0, 1), block, True, replace(row, strides=(0, 0)))
         return found
 
     def negated(self, excess: StridedArray) -> StridedArray:
@@ -262,9 +275,9 @@ class Product:
 
         return LazyArray(ArrayType((self.lhs.rows, self.rhs.columns), self.sums), at)
 
-    def row_panels(self, rows: Range, packed: V, needed: V | None) -> Iterator[tuple[Int, Int, bool]]:
-        """Rows split into panels: (first row, height, packs). A remainder of unknown size is split into powers of two,
-        for which the code around the micro-kernels is emitted once: LLVM takes longer for it than for these.
+    def row_groups(self, rows: Range, packed: V, needed: V | None) -> Iterator[RowGroup]:
+        """Rows split into groups of panels. A remainder of unknown size is split into powers of two, for which the code
+        around the micro-kernels is emitted once: LLVM takes longer for it than for these.
 
         Args:
             needed: whether the right operand must be packed. The first panel does that if it has enough rows.
@@ -279,63 +292,84 @@ class Product:
                 self.right.pack(packed)
             if packs:
                 with e.when(both):
-                    yield low, whole, True
+                    yield RowGroup(low, whole, packs=True)
                 first = e.add(low, e.select(both, tall, i64(0)))
         if in_place:
             with e.loop(0, self.lhs.rows, in_place) as group:
                 for top, bottom, height in cut(in_place, whole):
                     with e.loop(e.add(group, top), e.add(group, bottom), height) as row:
-                        yield row, height, False
+                        yield RowGroup(row, height)
             return
         if isinstance(low, int) and isinstance(high, int):
             for top, bottom, height in cut(high - low, whole):
-                with e.loop(e.add(first if top == 0 else low, top), low + bottom, height) as row:
-                    yield row, height, False
+                start, stop = e.add(first if top == 0 else low, top), low + bottom
+                if self.blocking.grouped and height == whole:
+                    yield from self.groups(start, stop, stop)
+                    continue
+                with e.loop(start, stop, height) as row:
+                    yield RowGroup(row, height)
             return
         count = e.index(e.sub(high, low))
         rest = e.binary("urem", count, tall)
         end = e.sub(high, rest)
-        with e.loop(first, end, whole) as row:
-            yield row, whole, False
-        heights = self.blocking.lower_heights
-        if not heights:
+        if self.blocking.grouped:
+            yield from self.groups(first, end, high)
             return
-        with e.loop(0, len(heights)) as n:
-            height = e.binary("lshr", i64(heights[0]), e.index(n))
-            with e.when(e.compare("icmp ne", e.binary("and", rest, height), i64(0))):
-                yield e.add(end, e.binary("and", rest, e.index(e.mul(height, -2)))), height, False
+        with e.loop(first, end, whole) as row:
+            yield RowGroup(row, whole)
+        for top, height in self.blocking.lower_panels(rest):
+            yield RowGroup(e.add(end, top), height)
+
+    def groups(self, first: Int, end: Int, high: Int) -> Iterator[RowGroup]:
+        """Groups of whole panels; the last one, which may have none, has the rows beyond them too."""
+        e, whole, together = self.e, self.blocking.height, self.blocking.together
+        has_whole = e.compare("icmp slt", e.index(first), e.index(end))
+        with e.loop(first, e.choose(has_whole, end, high), together * whole) as row:
+            left = self.blocking.quotient(e.sub(end, row), whole)
+            count = e.intrinsic("smin", I64, e.index(left), i64(together))
+            is_last = e.compare("icmp eq", e.index(e.add(row, e.mul(count, whole))), e.index(end))
+            yield RowGroup(row, whole, count, e.choose(is_last, e.sub(high, end), 0))
 
     def multiply(
-        self,
-        target: StridedArray,
-        height: Int,
-        block: KBlock,
-        row: Int,
-        fresh: bool,
-        packs: bool,
-        left: StridedArray | None = None,
+        self, target: StridedArray, group: RowGroup, block: KBlock, fresh: bool, left: StridedArray | None = None
     ) -> None:
-        """Add the product of a panel of rows, by default the one laid out, with all panels of columns."""
-        e, rows = self.e, left or self.left.buffer
+        """Add the products of panels of rows, by default those laid out, with all panels of columns."""
+        e, rows, blocking = self.e, left or self.left.buffer, self.blocking
         starts = block.starts if fresh else FALSE
         skipped = e.mul(e.sub(block.begin, block.first) if block.begin is not block.first else 0, rows.strides[1])
-        blocking = self.blocking
-        place = e.pointer(rows.base, skipped, blocking.word.itemsize)
+        rows = replace(rows, base=e.pointer(rows.base, skipped, blocking.word.itemsize))
         for start, end, vectors, width in blocking.column_panels():
             with e.loop(start, end, vectors * width) as column:
                 self.streams.fetch_after_span(column)
-                panel = self.right.panel(block, column)
-                sums = target.address(e, (0, column))
-                stride = e.index(e.mul(target.strides[0], target.dtype.itemsize))
-                given = f"{place}, {panel}, {sums}, {stride}, {e.index(block.count)}, {starts}"
-                for tall in blocking.each_height(height):
-                    ahead = self.streams.of(block, row, column, tall, rows)
-                    more = ahead.arguments + (self.right.unpacked(block, column) if packs else "")
-                    if self.begin is not None:
-                        more += f", {self.begin.address(e, (0, column))}"
-                    size = tall, vectors, width
-                    name = self.kernel(size, rows.strides, ahead, packs, target.dtype != self.sums)
-                    e.line(f"call void @{name}({given}{more})")
+                for n, first, height in self.panels_of(group):
+                    mine = replace(rows, base=rows.address(e, (first, 0)))
+                    sums = replace(target, base=target.address(e, (first, column)))
+                    for tall in blocking.each_height(height):
+                        self.multiply_panels(sums, group, n, column, (tall, vectors, width), block, starts, mine)
+
+    def multiply_panels(
+        self,
+        sums: StridedArray,
+        group: RowGroup,
+        n: Int,
+        column: Int,
+        size: tuple[int, int, int],
+        block: KBlock,
+        starts: V,
+        left: StridedArray,
+    ) -> None:
+        """Add the product of a panel of rows and a panel of columns."""
+        e = self.e
+        stride = e.index(e.mul(sums.strides[0], sums.dtype.itemsize))
+        given = (
+            f"{left.base}, {self.right.panel(block, column)}, {sums.base}, {stride}, {e.index(block.count)}, {starts}"
+        )
+        ahead = self.streams.of(block, group, n, column, size[0], left)
+        given += ahead.arguments + (self.right.unpacked(block, column) if group.packs else "")
+        if self.begin is not None:
+            given += f", {self.begin.address(e, (0, column))}"
+        name = self.kernel(size, left.strides, ahead, group.packs, sums.dtype != self.sums)
+        e.line(f"call void @{name}({given})")
 
     def kernel(
         self, size: tuple[int, int, int], strides: tuple[Int, ...], ahead: Ahead, packs: bool, rounds: bool

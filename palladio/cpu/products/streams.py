@@ -10,7 +10,7 @@ from palladio.cpu.emit.lazy_array import StridedArray
 from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES
-from palladio.cpu.products.operands import PrefetchRange, Range
+from palladio.cpu.products.operands import PrefetchRange, Range, RowGroup
 from palladio.cpu.products.panels import RowPanel
 from palladio.cpu.runtime import host
 
@@ -42,7 +42,7 @@ class Streams:
     """The ranges that the micro-kernels of a product prefetch.
 
     Fields:
-        number: the number of the current panel of rows.
+        number: the number of the first panel of the current rows.
         pace: the lines of a later block that each step of a micro-kernel prefetches, from either end, in 1/65536.
         into: the buffer that the result ends up in.
     """
@@ -69,37 +69,39 @@ class Streams:
         pace = blocking.quotient(lines, e.mul(panels, max(1, blocking.calls * blocking.depth)))
         self.pace = pace if later.there is None else e.select(later.there, e.index(pace), i64(0))
 
-    def of(self, block: KBlock, row: Int, column: Int, height: int, left: StridedArray) -> Ahead:
+    def of(self, block: KBlock, group: RowGroup, n: Int, column: Int, height: int, left: StridedArray) -> Ahead:
         """The memory that the micro-kernel of a panel of rows and one of columns prefetches.
 
         Args:
-            left: the panel of rows as it is multiplied.
+            n: the number of the panel of rows in its group.
+            left: a panel of rows as it is multiplied.
         """
         e, blocking, found = self.e, self.blocking, []
         if height != blocking.height or not self.prefetches:
             return Ahead()
         single, later = len(blocking.pairs) == 1, blocking.rhs.later
-        following = self.left.in_place(e.add(row, height), height, block) if blocking.in_place else None
+        after = e.add(group.row, e.mul(group.count, height))
+        following = self.left.in_place(after, height, block) if blocking.in_place else None
         wide = blocking.wide
         panel = column // wide if isinstance(column, int) else e.binary("udiv", column, i64(wide))
         steps = blocking.calls * blocking.depth
         done = e.add(e.mul(panel, blocking.depth), block.first)
         if later is not None:
-            found.append(self.stream(later, e.add(e.mul(self.number, steps), done), self.pace))
+            found.append(self.stream(later, e.add(e.mul(e.add(self.number, n), steps), done), self.pace))
         if single and left.strides[1] == 1 and blocking.lhs.near is not None and self.into is not None:
             rows = -(-height // blocking.calls)
-            first = e.add(e.add(row, height), e.mul(panel, rows))
-            lines = self.later_rows(blocking.lhs.near, first, block)
-            return Ahead(found, rows, [*lines, *self.later_sums(self.into, row, column, height)])
+            call = e.add(e.mul(panel, group.count), n)
+            lines = self.later_rows(blocking.lhs.near, e.add(after, e.mul(call, rows)), block)
+            return Ahead(found, rows, [*lines, *self.later_sums(self.into, group, n, column)])
         if blocking.span is not None and blocking.rhs.near is not None:
             found.append(self.after_span(blocking.rhs.near, blocking.span, block, panel))
         if single and blocking.lhs.near is not None:
-            near, first = blocking.lhs.near, e.add(row, height)
-            following = replace(near, base=near.address(e, (first, e.mul(block.first, blocking.joined))))
+            near = blocking.lhs.near
+            following = replace(near, base=near.address(e, (after, e.mul(block.first, blocking.joined))))
         if following is not None:
             found.append(self.next_rows(following, block, panel))
         if self.into is not None and (single or block.first == blocking.depth - blocking.lhs.columns):
-            found.append(self.next_sums(self.into, block, row, panel))
+            found.append(self.next_sums(self.into, block, group.row, panel))
         return Ahead(found)
 
     def later_rows(self, near: StridedArray, first: Int, block: KBlock) -> list[V]:
@@ -113,11 +115,17 @@ class Streams:
         between = e.index(e.mul(near.strides[0], near.dtype.itemsize))
         return [start, between, i64(LINE_BYTES // blocking.word.itemsize * step_bytes)]
 
-    def later_sums(self, into: StridedArray, row: Int, column: Int, height: int) -> list[V]:
-        """The arguments for the sums of the next call: of the next columns, or of the first ones of the next panel."""
+    def later_sums(self, into: StridedArray, group: RowGroup, n: Int, column: Int) -> list[V]:
+        """The arguments for the sums of the next call: of the group's next panel, or of its first one and the next
+        columns, or of the first ones of the next group."""
         e, after = self.e, self.e.add(column, self.blocking.wide)
-        is_last = e.compare("icmp sge", e.index(after), i64(self.blocking.rhs.columns))
-        sums = e.select(is_last, into.address(e, (e.add(row, height), 0)), into.address(e, (row, after)))
+        end = e.add(group.row, e.mul(group.count, group.height))
+        is_last = e.compare("icmp sge", e.index(after), e.index(self.blocking.rhs.columns))
+        sums = e.select(is_last, into.address(e, (end, 0)), into.address(e, (group.row, after)))
+        if group.count != 1:
+            row = e.add(group.row, e.mul(e.add(n, 1), group.height))
+            has_more = e.compare("icmp slt", e.index(row), e.index(end))
+            sums = e.select(has_more, into.address(e, (row, column)), sums)
         return [sums, e.index(e.mul(into.strides[0], into.dtype.itemsize))]
 
     def stream(self, area: PrefetchRange, done: Int, pace: Int) -> list[V]:

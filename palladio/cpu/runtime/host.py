@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
+from palladio.cpu.runtime.caches import cache_bytes
 from palladio.cpu.runtime.detected import detected
 
 
@@ -33,6 +34,7 @@ class Processor:
             would still be cached at the end.
         fetched_bytes: the size of the largest blocks that are prefetched during the work on those before them: a
             second-level cache holds two.
+        near_bytes: the size of a second-level cache.
     """
 
     triple: str
@@ -47,6 +49,7 @@ class Processor:
     multiplies_quads: bool
     streamed_bytes: int = 1 << 25
     fetched_bytes: int = 1 << 18
+    near_bytes: int = 1 << 19
 
     @staticmethod
     def of(triple: str, cpu: str, features: str, has: frozenset[str]) -> Processor:
@@ -120,7 +123,8 @@ def _sets(native: Processor, has: frozenset[str]) -> list[str]:
 @functools.cache
 def _native() -> tuple[Processor, frozenset[str]]:
     found = detected()
-    return Processor.of(found.triple, found.cpu, found.features, found.has), found.has
+    native = Processor.of(found.triple, found.cpu, found.features, found.has)
+    return replace(native, near_bytes=cache_bytes()[1]), found.has
 
 
 def available() -> list[str]:
