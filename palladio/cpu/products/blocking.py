@@ -61,8 +61,9 @@ class Blocking:
         height: the rows of a whole panel of rows.
         steps: the steps of a k-block.
         in_place: the rows of each of several left operands that are multiplied in place; 0 if they are laid out.
-        grouped: whether some panels of rows, and the rows after the last one, are laid out at a time, as the columns do
-            not fit the second level of cache: each panel of columns is multiplied with all of them.
+        far: whether the packed columns do not fit the second level of cache beside rows.
+        grouped: whether some panels of rows, and the rows after the last one, are laid out at a time: columns that are
+            far are multiplied with all of them, panel by panel.
         together: the most panels of rows that are laid out at a time.
     """
 
@@ -87,8 +88,8 @@ class Blocking:
         most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
         blocks = max(1, -(-self.depth // most))
         self.steps = max(1, -(-self.depth // whole // blocks)) * whole
-        far = self.depth * rhs.columns * self.word.itemsize > host.current().near_bytes
-        self.grouped = far and len(pairs) == 1 and self.span is None and lhs.transposed is None
+        self.far = self.depth * rhs.columns * self.word.itemsize >= host.current().near_bytes
+        self.grouped = self.far and len(pairs) == 1 and self.span is None and lhs.transposed is None
         self.together = self._together() if self.grouped else 1
 
     def _together(self) -> int:

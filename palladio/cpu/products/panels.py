@@ -11,7 +11,6 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
 from palladio.cpu.products.operands import PackSource, Range
-from palladio.cpu.runtime import host
 from palladio.types.dtypes import DType
 
 KEPT_BYTES = 8 << 20
@@ -118,9 +117,7 @@ class ColumnPanels:
 
     def is_far(self, rhs: PackSource) -> bool:
         """True if the rows of a right operand are read from memory, or from the last level of cache."""
-        size = self.blocking.depth * rhs.columns * self.blocking.word.itemsize
-        large = size > host.current().near_bytes or any(memory.large for memory in rhs.reads)
-        return rhs.near is not None and large
+        return rhs.near is not None and (self.blocking.far or any(memory.large for memory in rhs.reads))
 
     def packed(self, unless: V | None = None) -> tuple[V, V]:
         """The address of the packed right operand, and whether it must be packed, which is false if it still is.
