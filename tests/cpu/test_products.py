@@ -281,11 +281,13 @@ def test_groups_of_a_few_rows_give_the_sums_of_many(dtype: Any, k: int, n: int, 
     assert not out[ends[-1] :].any()
 
 
-@pytest.mark.parametrize("instructions", host.available())
-def test_a_few_rows_have_the_bits_of_many(instructions: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float32, rows by columns in memory: one kernel, two passes of it, and packed."""
+@pytest.mark.parametrize(
+    ("instructions", "dtype"), [*((each, np.float32) for each in host.available()), ("portable", np.float64)]
+)
+def test_a_few_rows_have_the_bits_of_many(instructions: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows by columns in memory: one kernel, two passes of it, and packed; or line by line, without such a kernel."""
     monkeypatch.setenv("PALLADIO_CPU", instructions)
-    x, matrices = normal(0, 64, 37), normal(1, 2, 37, 53)
+    x, matrices = normal(0, 64, 37).astype(dtype), normal(1, 2, 37, 53).astype(dtype)
     many = gmm(x, matrices, [64, 0])
     for rows in (1, 3, 6, 11, 15, 20, 28, 31):
         np.testing.assert_array_equal(gmm(x, matrices, [rows, 64 - rows])[:rows], many[:rows])

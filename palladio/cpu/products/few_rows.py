@@ -63,8 +63,9 @@ class FewRows(Gemv):
         self.later = rhs.later
         self.matrix = matrix
         self.heights = heights(sums)
-        # The kernels read whole vectors of columns; fewer columns are computed as by a `Gemv`.
-        self.by_kernels = self.across is not None and matrix.strides[1] == 1 and self.free >= registers.LANES
+        # The kernels read whole vectors of columns, and keep sums of two rows in registers; else it is as by a `Gemv`.
+        contiguous = self.across is not None and matrix.strides[1] == 1
+        self.by_kernels = contiguous and self.free >= registers.LANES and bool(self.heights)
         padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // TOGETHER) * TOGETHER
         # The kernels read few steps of all rows at a time, which lie together.
         shape = (padded, self.depth + APART)
