@@ -154,7 +154,7 @@ def refuse_freed(array: Any, argument: str) -> None:
         PalladioValueError: for such a tensor.
     """
     try:
-        freed = _is_tensor(array) and is_freed(array) and not _is_wrapped(array)
+        freed = _is_tensor(array) and not _is_wrapped(array) and is_freed(array)
     except RuntimeError:  # it has no memory of its own
         return
     if freed:

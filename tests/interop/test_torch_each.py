@@ -35,6 +35,36 @@ def test_tensors_without_data_have_results_without_data(name: str, dtype: Any) -
     assert (fake.shape, fake.dtype, fake.stride()) == (expected.shape, expected.dtype, expected.stride())
 
 
+REFUSED = {
+    "gmm": {"group_sizes", "rhs"},
+    "tgmm": {"group_sizes", "rhs"},
+    "matmul": {"y"},
+    "softmax": set(),
+    "attention": {"k", "v"},
+    "moe_mlp": {"expert_ids", "expert_weights", "up", "down"},
+}
+"""The arguments that determine no device."""
+
+
+@each
+@pytest.mark.parametrize("records", [False, True])
+def test_a_tensor_without_data_beside_others_is_refused(name: str, records: bool) -> None:
+    given = list(sized(name, 9))
+    given[1].requires_grad_(records)
+    refused = set()
+    for place, tensor in enumerate(given):
+        try:
+            found = FUNCTIONS[name](*given[:place], tensor.to("meta"), *given[place + 1 :])
+        except pl.PalladioTypeError as error:
+            refused.add(error.argument)
+            assert error.rule == "the tensor has no memory of its own"
+        except RuntimeError as error:
+            assert place == 1 and "meta" in str(error)
+        else:
+            assert found.is_meta or (place == 0 and name in ("matmul", "softmax", "attention"))  # they have no integers
+    assert refused == REFUSED[name]
+
+
 @each
 def test_a_batch_is_each_of_its_elements(name: str) -> None:
     function, given = case(name, torch.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ def dtype_of(dtype: Any) -> torch.dtype | None:
 
 
 def require_tensors(**tensors: Any) -> None:
-    """Refuse operands that are not tensors, or not strided ones.
+    """Refuse operands that are not tensors, or not strided ones, or of the meta device where the first one is not.
 
     Raises:
         PalladioTypeError: naming the first one.
@@ -67,6 +67,19 @@ def require_tensors(**tensors: Any) -> None:
                 hint="palladio.library takes arrays of any library",
             )
         require_dense(value, argument)
+    require_data(tensors)
+
+
+def require_data(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of the meta device where the first one has data, and so the result.
+
+    Raises:
+        PalladioTypeError: naming the first one.
+    """
+    without = [argument for argument, tensor in tensors.items() if tensor.device.type == "meta"]
+    if without and without[0] != next(iter(tensors)):
+        rule, got = "the tensor has no memory of its own", "a tensor of the meta device"
+        raise PalladioTypeError(rule, argument=without[0], expected="memory, as of the other tensors", got=got)
 
 
 def under_autocast(*tensors: Tensor) -> Sequence[Tensor]:

@@ -10,6 +10,7 @@ it at each level of the active transformations, and Dynamo sees only the operato
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from palladio.base.errors import PalladioNotImplementedError
+from palladio.interop.torch.arguments import require_data
 from palladio.interop.torch.derivatives import (
     is_plain,
     is_recording,
@@ -76,7 +78,13 @@ class Operator:
 
     def register_fake(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Give the operator a function that describes its results, for tensors without data."""
-        torch.library.register_fake(self.name, function, lib=self._library)
+
+        @functools.wraps(function)
+        def described(*args: Any) -> Any:
+            self._require_data(args)
+            return function(*args)
+
+        torch.library.register_fake(self.name, described, lib=self._library)
         return function
 
     def register_derivatives(
@@ -96,6 +104,16 @@ class Operator:
         self._derivatives = _Derivatives(self, context, backward, forward)
         rule = one_at_a_time(lambda *args: apply(self, *args))
         torch.library.register_vmap(self.name, rule, lib=self._library)
+
+    def _require_data(self, args: Sequence[Any]) -> None:
+        """Refuse some arguments without data: the result would have memory that nothing writes."""
+        names = [each.name for each in self.overload._schema.arguments]
+        given = (
+            {f"{names[0]}[{n}]": each for n, each in enumerate(args[0])}
+            if self.of_list
+            else dict(zip(names, args, strict=False))
+        )
+        require_data({name: each for name, each in given.items() if isinstance(each, Tensor)})
 
     def _recorded(self, keys: Any, *args: Any) -> Any:
         """The kernel for the dispatch key Autograd."""
