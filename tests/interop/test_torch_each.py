@@ -66,6 +66,15 @@ def test_a_tensor_without_data_beside_others_is_refused(name: str, records: bool
 
 
 @each
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_trace_has_the_operators(name: str) -> None:
+    function, given = case(name, torch.float32)
+    trace = torch.jit.trace(function, given, check_trace=False)
+    other = tuple(-2 * tensor for tensor in given)
+    torch.testing.assert_close(trace(*other), function(*other))
+
+
+@each
 def test_a_batch_is_each_of_its_elements(name: str) -> None:
     function, given = case(name, torch.float64)
     batch = [torch.stack([tensor, 2 * tensor, -tensor]) for tensor in given]

@@ -64,8 +64,8 @@ def is_recording(args: Any) -> bool:
 
 
 def is_plain(args: Any) -> bool:
-    """True if a call is of plain tensors in memory, without a mode that sees operators."""
-    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
+    """True if a call is of plain tensors in memory, without a mode or a trace that sees operators."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled() or _is_traced():
         return False
     for each in args:
         if isinstance(each, torch.Tensor):
@@ -73,6 +73,11 @@ def is_plain(args: Any) -> bool:
             if not in_memory or is_batch_of_gradients(each):
                 return False
     return True
+
+
+def _is_traced() -> bool:
+    """True inside `torch.jit.trace`, which would take the result of anything but an operator for a constant."""
+    return torch._C._get_tracing_state() is not None
 
 
 def is_batch_of_gradients(tensor: torch.Tensor) -> bool:
@@ -99,7 +104,7 @@ def is_direct(tensors: Any) -> bool:
     """
     if torch.compiler.is_compiling() or is_transformed() or torch.is_autocast_enabled("cpu"):
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled():
+    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled() or _is_traced():
         return False
     recording = torch.is_grad_enabled()
     for each in tensors:
