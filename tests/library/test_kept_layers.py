@@ -184,6 +184,8 @@ def test_threads_get_their_own_results(checked: list[Any]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, where another test imported it
 def test_a_forked_process_computes_the_kept_call(checked: list[Any]) -> None:
     wanted = of_arrays(X, IDS, WEIGHTS, UP, DOWN, transposed=True)
     child = os.fork()
