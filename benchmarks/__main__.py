@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--write", action="store_true", help="write the page of this kind of processor in docs/measured"
     )
-    parser.add_argument("--cores", type=int, metavar="N", help="stay on N of the cores, which has a page of its own")
+    parser.add_argument("--cores", type=int, metavar="N", help="run on N of the cores, which have their own page")
     parser.add_argument("--beside", type=Path, metavar="OTHER", help="the root of another checkout to be compared with")
     return parser
 
@@ -95,7 +95,7 @@ def _chosen(patterns: Sequence[str] | None, names: Sequence[str], parser: argpar
     """The names that are, or match, one of the patterns, in order; all without patterns."""
     for pattern in patterns or ():
         if not fnmatch.filter(names, pattern):
-            parser.error(f"--only: there is no case {pattern!r}; the cases are {', '.join(names)}")
+            parser.error(f"--only: no case matches {pattern!r}; the cases are {', '.join(names)}")
     return [name for name in names if patterns is None or any(fnmatch.fnmatchcase(name, each) for each in patterns)]
 
 

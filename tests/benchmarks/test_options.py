@@ -19,7 +19,7 @@ def test_a_pattern_without_a_case_is_refused(capsys):
     with pytest.raises(SystemExit):
         command._chosen(["gmn"], NAMES, command._parser())
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "python -m benchmarks: error: --only: there is no case 'gmn'; the cases are "
+        "python -m benchmarks: error: --only: no case matches 'gmn'; the cases are "
         "gmm, routed-mixtral-1, routed-mixtral-16, cold"
     )
 

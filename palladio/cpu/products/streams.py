@@ -14,8 +14,8 @@ from palladio.cpu.products.operands import PrefetchRange, Range, RowGroup
 from palladio.cpu.products.panels import RowPanel
 from palladio.cpu.runtime import host
 
-MOST_TOGETHER = 8
-"""The most lines of a later span that are prefetched together: about as many may be on their way at a time."""
+MOST_OUTSTANDING = 8
+"""The most lines of a later span that are prefetched together: about as many loads may be outstanding."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Streams:
         panels = max(1, blocking.lhs.rows // blocking.height) * blocking.calls
         lines = e.index(e.mul(e.sub(high, low), blocking.joined * row_bytes // LINE_BYTES))
         share = blocking.quotient(e.add(lines, panels - 1), panels)
-        share = e.intrinsic("umin", I64, e.index(share), i64(MOST_TOGETHER))
+        share = e.intrinsic("umin", I64, e.index(share), i64(MOST_OUTSTANDING))
         first = e.mul(e.add(e.mul(self.number, blocking.calls), panel), share)
         start = near.address(e, (e.mul(high, blocking.joined), 0))
         with e.loop(0, share) as n:

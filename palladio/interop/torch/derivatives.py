@@ -65,7 +65,7 @@ def is_recording(args: Any) -> bool:
 
 def is_plain(args: Any) -> bool:
     """True if a call is of plain tensors in memory, without a mode or a trace that sees operators."""
-    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled() or _is_traced():
+    if _has_observers():
         return False
     for each in args:
         if isinstance(each, torch.Tensor):
@@ -75,9 +75,14 @@ def is_plain(args: Any) -> bool:
     return True
 
 
-def _is_traced() -> bool:
-    """True inside `torch.jit.trace`, which would take the result of anything but an operator for a constant."""
-    return torch._C._get_tracing_state() is not None
+def _has_observers() -> bool:
+    """True inside a mode that sees operators or functions, and inside `torch.jit.trace`.
+
+    A trace takes the result of anything but an operator for a constant.
+    """
+    core = torch._C
+    seen = core._len_torch_dispatch_stack() or core._is_torch_function_mode_enabled()
+    return bool(seen) or core._get_tracing_state() is not None
 
 
 def is_batch_of_gradients(tensor: torch.Tensor) -> bool:
@@ -104,7 +109,7 @@ def is_direct(tensors: Any) -> bool:
     """
     if torch.compiler.is_compiling() or is_transformed() or torch.is_autocast_enabled("cpu"):
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._is_torch_function_mode_enabled() or _is_traced():
+    if _has_observers():
         return False
     recording = torch.is_grad_enabled()
     for each in tensors:
