@@ -10,6 +10,7 @@ from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import cut, widths
 from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.products.operands import PackSource, Pair, Range
+from palladio.cpu.products.tile_kernel import ROWS, TILE, VECTORS
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -65,10 +66,15 @@ class Blocking:
         grouped: whether some panels of rows, and the rows after the last one, are laid out at a time: columns that are
             far are multiplied with all of them, panel by panel.
         together: the most panels of rows that are laid out at a time.
+        tiles: whether panels are multiplied on tile registers. A k-block then has whole tiles of steps: an operand that
+            ends before is zero from there on.
     """
 
-    def __init__(self, e: Emitter, pairs: Sequence[Pair], sums: DType, joined: int, span: Range | None) -> None:
+    def __init__(
+        self, e: Emitter, pairs: Sequence[Pair], sums: DType, joined: int, span: Range | None, tiles: bool = False
+    ) -> None:
         self.e = e
+        self.tiles = tiles
         self.pairs = pairs
         self.lhs, self.rhs = lhs, rhs = pairs[0]
         self.joined = joined
@@ -80,14 +86,18 @@ class Blocking:
         size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
         self.vectors = max(1, wide // size)
         tallest = height * wide // (self.vectors * size)
+        if tiles:
+            self.vectors, tallest = VECTORS, TILE * min(ROWS, -(-lhs.rows // TILE))
         self.in_place = _rows_in_place(pairs, tallest * sums.itemsize, tallest) if joined == 1 else 0
         together = self.in_place or lhs.rows
         panels = max(1, -(-together // tallest))
-        self.height = max(1, -(-together // panels))  # about equal heights: low panels cost nearly as much
+        # About equal heights, as low panels cost nearly as much; tiles cost as much as whole ones.
+        self.height = tallest if tiles else max(1, -(-together // panels))
         whole = lhs.columns if len(pairs) > 1 else 1  # a k-block's steps are a multiple of this
         most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
         blocks = max(1, -(-self.depth // most))
-        self.steps = max(1, -(-self.depth // whole // blocks)) * whole
+        granule = max(whole, TILE) if tiles and blocks > 1 else whole
+        self.steps = max(1, -(-self.depth // granule // blocks)) * granule
         self.far = self.depth * rhs.columns * self.word.itemsize >= host.current().near_bytes
         self.grouped = self.far and len(pairs) == 1 and self.span is None and lhs.transposed is None
         self.together = self._together() if self.grouped else 1
@@ -102,15 +112,33 @@ class Blocking:
         """The columns of a whole panel."""
         return registers.LANES * self.vectors
 
+    def padded(self, steps: int) -> int:
+        """The steps that a k-block has room for: whole tiles."""
+        return -(-steps // TILE) * TILE if self.tiles else steps
+
+    @property
+    def packed_depth(self) -> int:
+        """The steps of all k-blocks of a packed operand."""
+        return self.depth // self.steps * self.padded(self.steps) + self.padded(self.depth % self.steps)
+
     @property
     def lower_heights(self) -> list[int]:
         """The heights of panels of the last rows, if their number is not known: powers of two, the tallest first."""
         return [1 << bit for bit in reversed(range((self.height - 1).bit_length()))]
 
     def each_height(self, height: Int) -> Iterator[int]:
-        """The height of a panel; for one of `lower_heights`, emit the code of each as an alternative."""
+        """The height of a panel; for one of `lower_heights`, emit the code of each as an alternative.
+
+        An unknown height on tiles is that of whole tiles.
+        """
         if isinstance(height, int):
             yield height
+            return
+        if self.tiles:
+            for tall in range(TILE, self.height + 1, TILE):
+                fits = self.e.compare("icmp ule", self.e.binary("sub", height, i64(tall - TILE + 1)), i64(TILE - 1))
+                with self.e.when(fits):
+                    yield tall
             return
         for each in self.lower_heights:
             with self.e.when(self.e.compare("icmp eq", height, i64(each))):
@@ -119,6 +147,10 @@ class Blocking:
     def lower_panels(self, rest: Int) -> Iterator[tuple[Int, Int]]:
         """The lower panels of some rows, the first row and the height of each; their code is emitted once."""
         heights, e = self.lower_heights, self.e
+        if self.tiles and rest != 0:
+            with e.when(e.compare("icmp ne", e.index(rest), i64(0))):
+                yield 0, e.index(rest)
+            return
         if not heights or rest == 0:
             return
         with e.loop(0, len(heights)) as n:
@@ -163,7 +195,7 @@ class Blocking:
         """A k-block of all steps in a range, packed after the steps before it."""
         place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
         starts = self.e.compare("icmp eq", self.e.index(k), i64(0))
-        return KBlock(k, steps, k, steps, place, steps, starts)
+        return KBlock(k, steps, k, self.padded(steps), place, self.padded(steps), starts)
 
     @property
     def span_steps(self) -> int:
@@ -172,11 +204,14 @@ class Blocking:
 
     def k_blocks_of_span(self, span: Range, packed: V) -> Iterator[KBlock]:
         """The k-blocks of a span, extended to whole vectors of the left operand unless that is read by columns."""
-        e, lanes, steps = self.e, 1 if self.lhs.transposed else registers.LANES, self.span_steps
+        e, steps = self.e, self.span_steps
+        lanes = 1 if self.lhs.transposed and not self.tiles else registers.LANES
         low, high = map(e.index, span)
+        some = e.compare("icmp slt", low, high)
         aligned = e.binary("and", low, i64(-lanes))
         aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), i64(-lanes))
-        some = e.compare("icmp slt", low, high)
+        if self.tiles:  # both operands are zero beyond the span
+            low, high = aligned, aligned_end
         with e.loop(aligned, e.select(some, high, aligned), steps) as k:
             begin = e.intrinsic("smax", I64, e.index(k), low)
             end = e.intrinsic("smin", I64, e.index(e.add(k, steps)), high)

@@ -23,6 +23,7 @@ from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.operands import Element, PackSource, PrefetchRange, Range
 from palladio.cpu.products.product import Product, RowLimit
 from palladio.cpu.products.row_kernel import most_sums
+from palladio.cpu.products.tile_kernel import TILE
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.lower.fusion.products import is_matrix_product, sums_in
@@ -417,6 +418,11 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
     return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
 
 
+def _fit_tiles(lhs: PackSource, one_of_several: bool) -> bool:
+    """True if a product of pairs or quads runs on tile registers; of several, each has whole tiles of steps."""
+    return host.current().multiplies_tiles and not (one_of_several and lhs.columns % TILE)
+
+
 def _product(
     scope: Scope, left: Matrix, right: Matrix, sums: DType, more: Sequence[tuple[Matrix, Matrix]] = ()
 ) -> Product:
@@ -429,8 +435,14 @@ def _product(
             span = low, high
         lhs, rhs = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         further = [(x.joined(scope, 1, 2), y.joined(scope, 0, 2)) for x, y in more]
-        return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further)
+        tiles = "tdpbf16ps" if _fit_tiles(lhs, bool(more)) else ""
+        return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further, tiles=tiles)
     if span is None and _takes_quads(left, right, sums):
+        lhs, rhs = left.joined(scope, 1, 4), right.joined(scope, 0, 4, later)
+        if _fit_tiles(lhs, bool(more)):
+            further = [(x.joined(scope, 1, 4), y.joined(scope, 0, 4)) for x, y in more]
+            tiles = "tdpbssd" if left.array.dtype == dtypes.INT8 else "tdpbusd"
+            return Product(scope, lhs, rhs, sums, 4, more=further, tiles=tiles)
         offset = 128 if left.array.dtype == dtypes.INT8 else 0
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
         further = [(x.joined(scope, 1, 4, flips=offset > 0), y.joined(scope, 0, 4)) for x, y in more]

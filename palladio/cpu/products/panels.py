@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import TRUE, Int, V, i64
-from palladio.cpu.emit.lazy_array import StridedArray, cut, widths
+from palladio.cpu.emit.lazy_array import StridedArray, cut, fill, widths
 from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
@@ -35,7 +37,8 @@ class RowPanel:
         # By rows, or by columns if the operand is read by columns.
         height, steps = blocking.height, blocking.steps
         room = scope.arena.buffer(self.e, (blocking.room * (steps + _APART),), blocking.word)
-        strides = (1, height) if blocking.lhs.transposed else (steps + _APART, 1)
+        by_columns = blocking.lhs.transposed is not None and not blocking.tiles
+        strides = (1, height) if by_columns else (steps + _APART, 1)
         self.buffer = StridedArray(room.base, strides, (height, steps), blocking.word)
 
     def in_place(self, row: Int, height: int, block: KBlock) -> StridedArray | None:
@@ -52,11 +55,19 @@ class RowPanel:
         """Copy the rows, of one panel or of several, to the buffer."""
         for lhs, _, place, k, count in self.blocking.parts(block):
             self.lay_out_part(lhs, row, height, place, k, count)
+        if isinstance(block.laid, int):
+            e, rest = self.e, self.blocking.padded(block.laid) - block.laid
+            with e.loop(0, height if rest else 0) as r:
+                fill(e, replace(self.buffer, base=self.buffer.address(e, (r, block.laid)), shape=(1, rest)), 0)
 
     def lay_out_part(self, lhs: PackSource, row: Int, height: Int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand from `k` on, at `place`."""
         e, buffer = self.e, self.buffer
-        if lhs.transposed is not None:
+        if lhs.transposed is not None and self.blocking.tiles:
+            if isinstance(height, int):
+                self.lay_out_squares(lhs, row, height, place, k, count)
+                return
+        elif lhs.transposed is not None:
             for each in self.blocking.each_height(height):
                 self.lay_out_columns(lhs, row, each, place, k, count)
             return
@@ -76,6 +87,23 @@ class RowPanel:
             for start, end, width in widths(height):
                 for r in range(start, end, width):
                     flipped.put(e, (e.add(step, place), r), at(e.add(row, r), e.add(k, step), width), width)
+
+    def lay_out_squares(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
+        """Lay out `count` steps of a left operand that is read by columns, which are transposed in registers."""
+        e, at = self.e, lhs.transposed or lhs.element
+        lanes = registers.LANES
+        for start, end, size in cut(count, lanes) if isinstance(count, int) else ((0, count, lanes),):
+            with e.loop(start, end, size) as step:
+                for top, bottom, width in widths(height):
+                    with e.loop(top, bottom, width) as r:
+                        columns = [at(e.add(row, r), e.add(e.add(k, step), s), width) for s in range(size)]
+                        if size == width == lanes:
+                            for n, value in enumerate(transposed(e, columns)):
+                                self.buffer.put(e, (e.add(r, n), e.add(step, place)), value, width)
+                            continue
+                        for s, value in enumerate(columns):
+                            for n in range(width):
+                                self.buffer.put(e, (e.add(r, n), e.add(e.add(step, s), place)), e.lane(value, n), 1)
 
     def prefetch_columns(self, lhs: PackSource, row: Int, height: int, step: Int) -> None:
         """Prefetch a step of some rows that are neighbours in memory, in which each step is on a page of its own."""
@@ -109,6 +137,7 @@ class ColumnPanels:
         blocking = self.blocking
         return (
             len(blocking.pairs) == 1
+            and not blocking.tiles
             and not (self.is_far(blocking.rhs) and blocking.joined == 1)
             and blocking.rhs.plain is not None
             and blocking.rhs.columns % blocking.wide == 0
@@ -126,7 +155,7 @@ class ColumnPanels:
             unless: a condition of the running kernel under which it will not be packed.
         """
         blocking = self.blocking
-        size = max(1, blocking.depth * blocking.rhs.columns)
+        size = max(1, blocking.packed_depth * blocking.rhs.columns)
         steady, notes = [rhs.steady for _, rhs in blocking.pairs if rhs.steady is not None], self.scope.function.notes
         is_steady = len(steady) == len(blocking.pairs)
         slot, slots = self.scope.function.innermost
@@ -185,11 +214,25 @@ class ColumnPanels:
                 for _, rhs, first, k, count in blocking.parts(block):
                     for top, bottom, size in cut(count, _together(rhs)):  # type: ignore[arg-type]
                         self.pack_steps(block, rhs, first + top, first + bottom, size, e.sub(k, first))
+                self.clear_padding(block)
             return
         for first, stop, steps in cut(blocking.depth, blocking.steps):
             for top, bottom, size in cut(steps, _together(blocking.rhs)):
                 with e.loop(first, stop, steps) as k:
                     self.pack_steps(blocking.k_block(place, k, steps), blocking.rhs, top, bottom, size)
+            with e.loop(first, stop, steps) as k:
+                self.clear_padding(blocking.k_block(place, k, steps))
+
+    def clear_padding(self, block: KBlock) -> None:
+        """Clear the steps of a k-block that fill up whole tiles."""
+        e, laid, room = self.e, block.laid, block.room
+        if laid == room:
+            return
+        for start, end, vectors, width in self.blocking.column_panels():
+            with e.loop(start, end, vectors * width) as column:
+                base = e.pointer(self.panel(block, column), e.mul(laid, vectors * width), self.blocking.word.itemsize)
+                shape = 1, e.mul(e.sub(room, laid), vectors * width)
+                fill(e, StridedArray(base, (0, 1), shape, self.blocking.word), 0)  # type: ignore[arg-type]
 
     def pack_steps(
         self, block: KBlock, rhs: PackSource, top: Int, bottom: Int, size: int, begin: Int | None = None

@@ -24,6 +24,7 @@ from palladio.cpu.products.micro_kernel import micro_kernel
 from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
 from palladio.cpu.products.streams import Ahead, Streams
+from palladio.cpu.products.tile_kernel import TileKernel, configure, release
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
@@ -55,6 +56,7 @@ class Product:
         joined: the number of neighbours along the summed axis in an element of the operands: 1, or in an int32 a pair
             of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
         offset: the excess of each left element of a quad; its product with the right operand is subtracted.
+        tiles: the instruction that multiplies them on tile registers; empty if vectors are multiplied.
         span: the steps along the summed axis where an operand may be nonzero, if that is known.
     """
 
@@ -69,6 +71,7 @@ class Product:
         offset: int = 0,
         few: RowLimit | None = None,
         more: Sequence[Pair] = (),
+        tiles: str = "",
     ) -> None:
         self.scope = scope
         self.e = scope.e
@@ -79,7 +82,8 @@ class Product:
         self.offset = offset
         self.few = few
         self.begin: StridedArray | None = None
-        self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span)
+        self.tiles = tiles
+        self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(tiles))
         self.left = RowPanel(scope, self.blocking)
         self.right = ColumnPanels(scope, self.blocking, sums)
         self.streams = Streams(scope.e, self.blocking, self.left)
@@ -166,6 +170,8 @@ class Product:
                     self.begin = self.negated(excess)
                 else:
                     init, fresh = self.less(init, excess), False
+            if self.tiles:
+                configure(e)
             for group in self.row_groups(rows, packed, needed):
                 number = e.binary("udiv", e.index(e.sub(group.row, rows[0])), i64(blocking.height))
                 self.streams.number = number
@@ -176,6 +182,8 @@ class Product:
                 self.group(target, group, packed, fresh)
                 for _, first, height in self.panels_of(group):
                     yield first, e.add(group.row, first), height
+            if self.tiles:
+                release(e)
 
     def panels_of(self, group: RowGroup) -> Iterator[tuple[Int, Int, Int]]:
         """The panels of a group: the number, the first row in the group, and the height of each."""
@@ -205,6 +213,8 @@ class Product:
         if self.lhs.rows * blocking.depth * self.rhs.columns > LONG:
             rows = target.shape[0] * (1 if group.count == 1 else blocking.together)
             self.scope.function.poll(rows * blocking.steps * self.rhs.columns // PRODUCTS)
+            if self.tiles:
+                configure(e)  # Python code that handles an interrupt may have used them
         for block in blocking.k_blocks(packed):
             left = self.left.in_place(group.row, target.shape[0], block) if blocking.in_place else None
             if left is None:
@@ -345,7 +355,34 @@ class Product:
                     mine = replace(rows, base=rows.address(e, (first, 0)))
                     sums = replace(target, base=target.address(e, (first, column)))
                     for tall in blocking.each_height(height):
+                        if self.tiles:
+                            self.multiply_tiles(sums, column, (tall, height, vectors), block, starts, mine)
+                            continue
                         self.multiply_panels(sums, group, n, column, (tall, vectors, width), block, starts, mine)
+
+    def multiply_tiles(
+        self,
+        sums: StridedArray,
+        column: Int,
+        size: tuple[int, Int, int],
+        block: KBlock,
+        starts: V,
+        left: StridedArray,
+    ) -> None:
+        """Add the product of a panel of rows and a panel of columns, on tile registers.
+
+        Args:
+            size: the most rows, their number, and the vectors of each.
+        """
+        e, (tall, height, vectors) = self.e, size
+        stride = e.index(e.mul(sums.strides[0], sums.dtype.itemsize))
+        kernel = TileKernel(self.tiles, tall, vectors, left.strides[0], isinstance(height, V), sums.dtype != self.sums)
+        if kernel.name not in e.declared:
+            text, needed = kernel.text
+            e.declared.update({**needed, kernel.name: text})
+        given = [left.base, self.right.panel(block, column), sums.base, stride, e.index(block.count), starts]
+        given += [height] if isinstance(height, V) else []
+        e.line(f"call void @{kernel.name}({', '.join(map(str, given))})")
 
     def multiply_panels(
         self,

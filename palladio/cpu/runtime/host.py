@@ -15,6 +15,9 @@ from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.runtime.caches import cache_bytes
 from palladio.cpu.runtime.detected import detected
+from palladio.cpu.runtime.tile_registers import tiles_are_granted
+
+_TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Processor:
         scales: multiplies float32 by powers of two, with VSCALEFPS.
         multiplies_pairs: multiplies pairs of bfloat16 and sums them in float32, with VDPBF16PS.
         multiplies_quads: multiplies four uint8 by four int8 and sums them in int32, with VPDPBUSD.
+        multiplies_tiles: multiplies tiles of these pairs and quads, with TDPBF16PS, TDPBUSD and TDPBSSD.
         streamed_bytes: the total size of a call's arrays from which it writes past the caches: little of the first ones
             would still be cached at the end.
         fetched_bytes: the size of the largest blocks that are prefetched during the work on those before them: a
@@ -47,6 +51,7 @@ class Processor:
     scales: bool
     multiplies_pairs: bool
     multiplies_quads: bool
+    multiplies_tiles: bool = False
     streamed_bytes: int = 1 << 25
     fetched_bytes: int = 1 << 18
     near_bytes: int = 1 << 19
@@ -67,6 +72,7 @@ class Processor:
             scales=wide,
             multiplies_pairs="avx512bf16" in has,
             multiplies_quads=wide and "avx512vnni" in has,
+            multiplies_tiles=has >= _TILES and {"avx512bf16", "avx512vnni"} <= has,
         )
 
     @property
@@ -88,6 +94,11 @@ _X86 = {
     "avx2": ("x86-64-v3", "", _V3),
     "avx512": ("x86-64-v4", "", _V4),
     "avx512bf16": ("x86-64-v4", "+avx512bf16", _V4 | {"avx512bf16"}),
+    "amx": (
+        "x86-64-v4",
+        "+avx512bf16,+avx512vnni,+amx-tile,+amx-bf16,+amx-int8",
+        _V4 | _TILES | {"avx512bf16", "avx512vnni"},
+    ),
 }
 """Instruction set -> LLVM's processor, features in addition to the processor's, and all required features."""
 
@@ -123,8 +134,9 @@ def _sets(native: Processor, has: frozenset[str]) -> list[str]:
 @functools.cache
 def _native() -> tuple[Processor, frozenset[str]]:
     found = detected()
-    native = Processor.of(found.triple, found.cpu, found.features, found.has)
-    return replace(native, near_bytes=cache_bytes()[1]), found.has
+    has = found.has if found.has >= _TILES and tiles_are_granted() else found.has - _TILES
+    native = Processor.of(found.triple, found.cpu, found.features, has)
+    return replace(native, near_bytes=cache_bytes()[1]), has
 
 
 def available() -> list[str]:

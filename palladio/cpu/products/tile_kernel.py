@@ -1,0 +1,194 @@
+"""Micro-kernels of matrix products on tile registers, as the text of LLVM functions.
+
+A tile has 16 rows of 64 bytes: 16 sums in each row, or 16 words of a left panel, or, of a packed right panel, one step
+of 16 columns. One instruction multiplies 16 steps of 16 rows with 16 steps of 16 columns. Sources: Intel's Software
+Developer's Manual, volume 2, TDPBF16PS and TDPBUSD; volume 1, chapter 18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
+from palladio.cpu.emit.llvm_types import FLOAT, I1, I32, I64, PTR, vector
+from palladio.cpu.products.micro_kernel import Variable, rounded_pairs
+
+TILE = 16
+"""The rows of a tile, the words of each, and the steps that are multiplied together."""
+
+TILE_BYTES = 64
+"""The bytes of a row of a tile."""
+
+ROWS, VECTORS = 2, 2
+"""The tiles of sums along the rows and along the columns of a kernel: four of the eight tile registers."""
+
+_LEFT, _RIGHT = 4, 6
+"""The numbers of the first tile register of the left and of the right panel; those of sums begin at 0."""
+
+_PALETTE = bytes([1, *[0] * 15, *[TILE_BYTES, 0] * 8, *[0] * 16, *[TILE] * 8, *[0] * 8])
+"""The configuration of tile registers: all eight are whole tiles."""
+
+_INTRINSICS = {
+    "ldtilecfg": "ptr",
+    "tilerelease": "",
+    "tilezero": "i8 immarg",
+    "tileloadd64": "i8 immarg, ptr, i64",
+    "tilestored64": "i8 immarg, ptr, i64",
+    "tdpbf16ps": "i8 immarg, i8 immarg, i8 immarg",
+    "tdpbusd": "i8 immarg, i8 immarg, i8 immarg",
+    "tdpbssd": "i8 immarg, i8 immarg, i8 immarg",
+}
+
+
+def tile(e: Emitter, name: str, *arguments: int | V) -> None:
+    """Emit an instruction on tile registers, which are given by number."""
+    full = f"llvm.x86.{name}"
+    e.declared[full] = f"declare void @{full}({_INTRINSICS[name]})"
+    e.line(
+        f"call void @{full}({', '.join(f'i8 {each}' if isinstance(each, int) else str(each) for each in arguments)})"
+    )
+
+
+def configure(e: Emitter) -> None:
+    """Give the tile registers of this thread their shapes; their values are zero."""
+    text = "".join(f"\\{byte:02X}" for byte in _PALETTE)
+    e.declared["tiles"] = f'@tiles = internal constant [{len(_PALETTE)} x i8] c"{text}", align 64'
+    tile(e, "ldtilecfg", V("@tiles", PTR))
+
+
+def release(e: Emitter) -> None:
+    """Return the tile registers to their first state, which the system need not save."""
+    tile(e, "tilerelease")
+
+
+@dataclass(frozen=True)
+class TileKernel:
+    """A function that adds a panel of rows times a panel of columns to a block of sums.
+
+    Its arguments are the two panels, the sums, the bytes between rows of sums, the number of steps, a multiple of 16,
+    and whether the sums begin at zero instead of those in memory; then, if the height is not known, the number of rows.
+
+    Fields:
+        multiply: the instruction that multiplies tiles.
+        height: the rows; if `some`, the most, a number of whole tiles.
+        vectors: the tiles along the columns.
+        stride: words between the rows of the left panel, which has whole tiles.
+        some: whether only the first rows, a number that is an argument, have sums.
+        rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
+    """
+
+    multiply: str
+    height: int
+    vectors: int
+    stride: Int
+    some: bool
+    rounds: bool
+
+    @property
+    def name(self) -> str:
+        size = f"{self.height}x{self.vectors}x{TILE}_{self.stride}"
+        return f"multiply_{self.multiply}_{size}" + ("_some" if self.some else "") + ("_rounds" if self.rounds else "")
+
+    @property
+    def text(self) -> tuple[str, dict[str, str]]:
+        """The function, and its declarations."""
+        e = Emitter()
+        e.label("entry")
+        _Body(e, self).emit()
+        parameters = (
+            "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %stride, i64 %count, "
+        )
+        parameters += "i1 %fresh" + (", i64 %rows" if self.some else "")
+        head = f"define internal void @{self.name}({parameters}) noinline nounwind"
+        return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
+
+    @property
+    def direct(self) -> bool:
+        """True if whole tiles of sums are in memory as they are in registers."""
+        return self.height % TILE == 0 and not self.some and not self.rounds
+
+
+class _Body:
+    """The instructions of a kernel."""
+
+    def __init__(self, e: Emitter, kernel: TileKernel) -> None:
+        self.e = e
+        self.kernel = kernel
+        self.down, self.across = -(-kernel.height // TILE), kernel.vectors
+        self.wide = self.across * TILE_BYTES
+        self.room = V("%sums", PTR)
+        self.stride = V("%stride", I64)
+        self.left, self.right = (Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs"))
+        self.remaining = Variable.of(e, V("%count", I64))
+        if not kernel.direct:
+            self.room = e.value(PTR, f"alloca [{self.down * TILE * self.wide} x i8], align {TILE_BYTES}")
+            self.stride = i64(self.wide)
+
+    def emit(self) -> None:
+        e = self.e
+        if self.kernel.rounds:
+            self.clear()
+        else:
+            e.either(V("%fresh", I1), self.clear, self.load)
+        with e.repeat(lambda: e.compare("icmp ne", self.remaining.get(), i64(0))):
+            self.step()
+        for number, place in self.sums():
+            tile(e, "tilestored64", number, place, self.stride)
+        if not self.kernel.direct:
+            self.copy_rows(self.write_row)
+
+    def clear(self) -> None:
+        for number, _ in self.sums():
+            tile(self.e, "tilezero", number)
+
+    def load(self) -> None:
+        if not self.kernel.direct:
+            self.copy_rows(self.read_row)
+        for number, place in self.sums():
+            tile(self.e, "tileloadd64", number, place, self.stride)
+
+    def sums(self) -> list[tuple[int, V]]:
+        """The number and the address of each tile of sums."""
+        e, found = self.e, []
+        for r in range(self.down):
+            row = e.pointer(self.room, e.mul(self.stride, r * TILE), 1) if r else self.room
+            found += [(r * self.across + n, e.pointer(row, n * TILE_BYTES, 1)) for n in range(self.across)]
+        return found
+
+    def step(self) -> None:
+        """Multiply sixteen steps. Each tile is loaded right before its first use."""
+        e, left, right = self.e, self.left.get(), self.right.get()
+        between, wide = e.index(e.mul(self.kernel.stride, 4)), i64(self.wide)
+        for r in range(self.down):
+            tile(e, "tileloadd64", _LEFT + r, e.pointer(left, e.mul(between, r * TILE), 1) if r else left, between)
+            for n in range(self.across):
+                if r == 0:
+                    tile(e, "tileloadd64", _RIGHT + n, e.pointer(right, n * TILE_BYTES, 1), wide)
+                tile(e, self.kernel.multiply, r * self.across + n, _LEFT + r, _RIGHT + n)
+        self.left.set(e.pointer(left, TILE_BYTES, 1))
+        self.right.set(e.pointer(right, TILE * self.wide, 1))
+        self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(TILE)))
+
+    def copy_rows(self, copy: object) -> None:
+        """Copy the rows that have sums, between memory and the room of whole tiles."""
+        e = self.e
+        count = V("%rows", I64) if self.kernel.some else self.kernel.height
+        with e.loop(0, count) as r:
+            copy(
+                e.pointer(V("%sums", PTR), e.mul(V("%stride", I64), r), 1), e.pointer(self.room, e.mul(r, self.wide), 1)
+            )  # type: ignore[operator]
+
+    def read_row(self, there: V, room: V) -> None:
+        e, type = self.e, vector(I32, TILE)
+        for n in range(self.across):
+            value = e.load(type, e.pointer(there, n * TILE_BYTES, 1), 4)
+            e.store(value, e.pointer(room, n * TILE_BYTES, 1), TILE_BYTES)
+
+    def write_row(self, there: V, room: V) -> None:
+        e, type = self.e, vector(FLOAT if self.kernel.rounds else I32, TILE)
+        for n in range(self.across):
+            value = e.load(type, e.pointer(room, n * TILE_BYTES, 1), TILE_BYTES)
+            if self.kernel.rounds:
+                e.store(rounded_pairs(e, value), e.pointer(there, n * TILE_BYTES // 2, 1), 2)
+            else:
+                e.store(value, e.pointer(there, n * TILE_BYTES, 1), 4)
