@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import TRUE, Int, V, i64
@@ -13,10 +11,14 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
 from palladio.cpu.products.operands import PackSource, Range
+from palladio.cpu.products.tile_kernel import TILE
 from palladio.types.dtypes import DType
 
 KEPT_BYTES = 8 << 20
 """Bytes of packed blocks that a thread keeps for one product."""
+
+SHIFT = TILE.bit_length() - 1
+"""The binary logarithm of the size of a tile."""
 
 # Rows a multiple of the page size apart would evict each other from the cache.
 _APART = 16
@@ -34,12 +36,39 @@ class RowPanel:
     def __init__(self, scope: Scope, blocking: Blocking) -> None:
         self.e = scope.e
         self.blocking = blocking
-        # By rows, or by columns if the operand is read by columns.
+        # By rows, or by columns if the operand is read by columns, or by tiles, one after the other along the rows.
         height, steps = blocking.height, blocking.steps
-        room = scope.arena.buffer(self.e, (blocking.room * (steps + _APART),), blocking.word)
+        apart = blocking.padded(steps) if blocking.tiles else steps + _APART
+        room = scope.arena.buffer(self.e, (blocking.room * apart,), blocking.word)
         by_columns = blocking.lhs.transposed is not None and not blocking.tiles
-        strides = (1, height) if by_columns else (steps + _APART, 1)
+        strides = (1, height) if by_columns else (apart, 1)
         self.buffer = StridedArray(room.base, strides, (height, steps), blocking.word)
+
+    def put(self, row: Int, step: Int, value: V, width: int) -> None:
+        """Write the word of a row at a step, or those of several steps, which do not reach into the next tile."""
+        if not self.blocking.tiles:
+            self.buffer.put(self.e, (row, step), value, width)
+            return
+        self.tiles.put(self.e, self.tile_index(row, step, width), value, width)
+
+    @property
+    def tiles(self) -> StridedArray:
+        """The buffer by tiles: rows of tiles, tiles along the rows, rows in a tile, words."""
+        apart, shape = self.buffer.strides[0], (1, 1, TILE, TILE)
+        return StridedArray(self.buffer.base, (self.e.mul(TILE, apart), TILE**2, TILE, 1), shape, self.buffer.dtype)
+
+    def tile_index(self, row: Int, step: Int, width: int) -> tuple[Int, Int, Int, Int]:
+        """The index among the tiles of the word of a row at a step; one that is not known is the first of a tile."""
+        e = self.e
+        above, inside = self.divided(row)
+        before, word = self.divided(step) if isinstance(step, int) else (e.binary("lshr", step, i64(SHIFT)), 0)
+        return above, before, inside, word
+
+    def divided(self, position: Int) -> tuple[Int, Int]:
+        """The number of the tile at a position, and the position in it."""
+        if isinstance(position, int):
+            return divmod(position, TILE)
+        return self.e.binary("lshr", position, i64(SHIFT)), self.e.binary("and", position, i64(TILE - 1))
 
     def in_place(self, row: Int, height: int, block: KBlock) -> StridedArray | None:
         """Some rows of a left operand, in place."""
@@ -58,11 +87,12 @@ class RowPanel:
         if isinstance(block.laid, int):
             e, rest = self.e, self.blocking.padded(block.laid) - block.laid
             with e.loop(0, height if rest else 0) as r:
-                fill(e, replace(self.buffer, base=self.buffer.address(e, (r, block.laid)), shape=(1, rest)), 0)
+                place = self.tiles.address(e, self.tile_index(r, block.laid, rest))
+                fill(e, StridedArray(place, (rest, 1), (1, rest), self.blocking.word), 0)
 
     def lay_out_part(self, lhs: PackSource, row: Int, height: Int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand from `k` on, at `place`."""
-        e, buffer = self.e, self.buffer
+        e = self.e
         if lhs.transposed is not None and self.blocking.tiles:
             if isinstance(height, int):
                 self.lay_out_squares(lhs, row, height, place, k, count)
@@ -76,7 +106,7 @@ class RowPanel:
         for start, end, width in widths(count) if known else ((0, count, registers.LANES),):  # type: ignore[arg-type]
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
                 value = lhs.element(e.add(row, r), e.add(k, step), width)
-                buffer.put(e, (r, e.add(step, place)), value, width)
+                self.put(r, e.add(step, place), value, width)
 
     def lay_out_columns(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand that is read by columns."""
@@ -90,20 +120,25 @@ class RowPanel:
 
     def lay_out_squares(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand that is read by columns, which are transposed in registers."""
-        e, at = self.e, lhs.transposed or lhs.element
-        lanes = registers.LANES
-        for start, end, size in cut(count, lanes) if isinstance(count, int) else ((0, count, lanes),):
+        e, at, known = self.e, lhs.transposed or lhs.element, isinstance(count, int)
+        for start, end, size in cut(count, TILE) if known else ((0, count, TILE),):  # type: ignore[arg-type]
             with e.loop(start, end, size) as step:
                 for top, bottom, width in widths(height):
                     with e.loop(top, bottom, width) as r:
                         columns = [at(e.add(row, r), e.add(e.add(k, step), s), width) for s in range(size)]
-                        if size == width == lanes:
-                            for n, value in enumerate(transposed(e, columns)):
-                                self.buffer.put(e, (e.add(r, n), e.add(step, place)), value, width)
-                            continue
-                        for s, value in enumerate(columns):
-                            for n in range(width):
-                                self.buffer.put(e, (e.add(r, n), e.add(e.add(step, s), place)), e.lane(value, n), 1)
+                        self.put_columns(columns, r, e.add(step, place), width)
+
+    def put_columns(self, columns: list[V], row: Int, step: Int, width: int) -> None:
+        """Write some steps of some rows, whose words at each step are in a vector."""
+        e, size = self.e, len(columns)
+        if size == width == TILE:
+            for n, value in enumerate(transposed(e, columns)):
+                self.put(e.add(row, n), step, value, width)
+            return
+        for n in range(width):
+            above, before, inside, word = self.tile_index(e.add(row, n), step, size)
+            for s, value in enumerate(columns):
+                self.tiles.put(e, (above, before, inside, e.add(word, s)), e.lane(value, n), 1)
 
     def prefetch_columns(self, lhs: PackSource, row: Int, height: int, step: Int) -> None:
         """Prefetch a step of some rows that are neighbours in memory, in which each step is on a page of its own."""

@@ -346,7 +346,8 @@ class Product:
         """Add the products of panels of rows, by default those laid out, with all panels of columns."""
         e, rows, blocking = self.e, left or self.left.buffer, self.blocking
         starts = block.starts if fresh else FALSE
-        skipped = e.mul(e.sub(block.begin, block.first) if block.begin is not block.first else 0, rows.strides[1])
+        skips = block.begin is not block.first and not self.tiles
+        skipped = e.mul(e.sub(block.begin, block.first) if skips else 0, rows.strides[1])
         rows = replace(rows, base=e.pointer(rows.base, skipped, blocking.word.itemsize))
         for start, end, vectors, width in blocking.column_panels():
             with e.loop(start, end, vectors * width) as column:

@@ -7,20 +7,27 @@ Developer's Manual, volume 2, TDPBF16PS and TDPBUSD; volume 1, chapter 18.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I32, I64, PTR, vector
-from palladio.cpu.products.micro_kernel import Variable, rounded_pairs
+from palladio.cpu.products.micro_kernel import LINE_BYTES, Variable, rounded_pairs
 
 TILE = 16
 """The rows of a tile, the words of each, and the steps that are multiplied together."""
 
-TILE_BYTES = 64
+WORD = 4
+"""The bytes of a word: a pair of bfloat16, a quad of 8-bit integers, or a sum."""
+
+TILE_BYTES = TILE * WORD
 """The bytes of a row of a tile."""
 
 ROWS, VECTORS = 2, 2
 """The tiles of sums along the rows and along the columns of a kernel: four of the eight tile registers."""
+
+TILES_AHEAD = 2
+"""The prefetch distance, in tiles along the summed axis, of both panels."""
 
 _LEFT, _RIGHT = 4, 6
 """The numbers of the first tile register of the left and of the right panel; those of sums begin at 0."""
@@ -72,7 +79,7 @@ class TileKernel:
         multiply: the instruction that multiplies tiles.
         height: the rows; if `some`, the most, a number of whole tiles.
         vectors: the tiles along the columns.
-        stride: words between the rows of the left panel, which has whole tiles.
+        stride: words of a row of the left panel, whose tiles follow each other along the rows.
         some: whether only the first rows, a number that is an argument, have sums.
         rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
     """
@@ -158,25 +165,30 @@ class _Body:
     def step(self) -> None:
         """Multiply sixteen steps. Each tile is loaded right before its first use."""
         e, left, right = self.e, self.left.get(), self.right.get()
-        between, wide = e.index(e.mul(self.kernel.stride, 4)), i64(self.wide)
+        between, wide = e.mul(self.kernel.stride, TILE * WORD), i64(self.wide)
         for r in range(self.down):
-            tile(e, "tileloadd64", _LEFT + r, e.pointer(left, e.mul(between, r * TILE), 1) if r else left, between)
+            place = e.pointer(left, e.mul(between, r), 1)
+            tile(e, "tileloadd64", _LEFT + r, place, i64(TILE_BYTES))
+            self.prefetch(place, TILE * TILE_BYTES)
             for n in range(self.across):
                 if r == 0:
                     tile(e, "tileloadd64", _RIGHT + n, e.pointer(right, n * TILE_BYTES, 1), wide)
+                    self.prefetch(e.pointer(right, n * TILE * TILE_BYTES, 1), TILE * self.wide)
                 tile(e, self.kernel.multiply, r * self.across + n, _LEFT + r, _RIGHT + n)
-        self.left.set(e.pointer(left, TILE_BYTES, 1))
+        self.left.set(e.pointer(left, TILE * TILE_BYTES, 1))
         self.right.set(e.pointer(right, TILE * self.wide, 1))
         self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(TILE)))
 
-    def copy_rows(self, copy: object) -> None:
+    def prefetch(self, place: V, ahead: int) -> None:
+        """Prefetch a tile, some tiles of some bytes further on."""
+        for line in range(0, TILE * TILE_BYTES, LINE_BYTES):
+            self.e.prefetch(self.e.pointer(place, TILES_AHEAD * ahead + line, 1), level=1)
+
+    def copy_rows(self, copy: Callable[[V, V], None]) -> None:
         """Copy the rows that have sums, between memory and the room of whole tiles."""
-        e = self.e
-        count = V("%rows", I64) if self.kernel.some else self.kernel.height
-        with e.loop(0, count) as r:
-            copy(
-                e.pointer(V("%sums", PTR), e.mul(V("%stride", I64), r), 1), e.pointer(self.room, e.mul(r, self.wide), 1)
-            )  # type: ignore[operator]
+        e, sums = self.e, V("%sums", PTR)
+        with e.loop(0, V("%rows", I64) if self.kernel.some else self.kernel.height) as r:
+            copy(e.pointer(sums, e.mul(V("%stride", I64), r), 1), e.pointer(self.room, e.mul(r, self.wide), 1))
 
     def read_row(self, there: V, room: V) -> None:
         e, type = self.e, vector(I32, TILE)
