@@ -137,7 +137,7 @@ def cache_folder() -> Path | None:
         return None
 
 
-INSTRUCTIONS = ("native", "avx512bf16", "avx512", "avx2", "portable")
+INSTRUCTIONS = ("native", "amx", "avx512bf16", "avx512", "avx2", "portable")
 
 
 def _instructions(text: str) -> str:
@@ -148,8 +148,9 @@ def _instructions(text: str) -> str:
 
 instructions: Knob[str] = Knob(
     "PALLADIO_CPU",
-    "The vector instructions that kernels are compiled for: `native`, all that the processor has; `avx512bf16`, "
-    "`avx512` or `avx2`; `portable`, those of every processor of its kind (x86-64-v2 with SSE4.2, or any aarch64).",
+    "The vector instructions that kernels are compiled for: `native`, all that the processor has; `amx`, AVX-512 with "
+    "tile registers, `avx512bf16`, `avx512` or `avx2`; `portable`, those of every processor of its kind (x86-64-v2 with "
+    "SSE4.2, or any aarch64).",
     "native",
     _instructions,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,7 +22,8 @@ from palladio.call import staged
 from palladio.cpu import engine
 from palladio.cpu.launches import engine as launch_engine
 from palladio.cpu.products.micro_kernel import STEPS_TOGETHER
-from palladio.cpu.runtime import host
+from palladio.cpu.runtime import host, tile_registers
+from palladio.cpu.runtime.detected import Detected
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.machine_code import MachineCode, assembly
 from palladio.driver.cache import PreparedCache
@@ -60,20 +62,22 @@ def nothing_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instructions", "sums", "pairs", "fuses"),
+    ("instructions", "sums", "pairs", "tiles", "fuses"),
     [
-        ("native", (14, 128), True, True),
-        ("avx512bf16", (14, 128), True, True),
-        ("avx512", (14, 128), False, True),
-        ("avx2", (6, 64), False, True),
-        ("portable", (2, 64), False, False),
+        ("native", (14, 128), True, True, True),
+        ("amx", (14, 128), True, True, True),
+        ("avx512bf16", (14, 128), True, False, True),
+        ("avx512", (14, 128), False, False, True),
+        ("avx2", (6, 64), False, False, True),
+        ("portable", (2, 64), False, False, False),
     ],
 )
-def test_what_a_processor_has(instructions: str, sums: tuple[int, int], pairs: bool, fuses: bool) -> None:
-    has = host._X86["avx512bf16"][2]
+def test_what_a_processor_has(instructions: str, sums: tuple[int, int], pairs: bool, tiles: bool, fuses: bool) -> None:
+    has = host._X86["amx"][2]
     native = Processor.of("x86_64-unknown-linux-gnu", "new", "", has)
     found = host.restricted(native, has, instructions)
     assert (found.sums, found.multiplies_pairs, found.fuses) == (sums, pairs, fuses)
+    assert (found.multiplies_tiles, found.multiplies_quads) == (tiles, tiles)
 
 
 def test_arm_has_more_registers_and_is_portable() -> None:
@@ -87,7 +91,57 @@ def test_quads_of_integers_need_their_instruction_in_the_widest_registers() -> N
         assert Processor.of("x86_64-unknown-linux-gnu", "new", "", frozenset(has)).multiplies_quads == quads
 
 
-@pytest.mark.parametrize("instructions", ["avx512bf16", "avx512", "avx2"])
+@pytest.mark.parametrize("lacks", ["amx-tile", "amx-bf16", "amx-int8", "avx512bf16", "avx512vnni"])
+def test_tile_registers_need_all_their_instructions_and_those_of_vectors(lacks: str) -> None:
+    """Of a product on tile registers, some rows or columns may be multiplied as vectors."""
+    has = host._X86["amx"][2] - {lacks}
+    native = Processor.of("x86_64-unknown-linux-gnu", "new", "", has)
+    assert not native.multiplies_tiles
+    with pytest.raises(PalladioValueError, match="this processor does not have these instructions") as error:
+        host.restricted(native, has, "amx")
+    assert "amx" not in host._sets(native, has) and ", ".join(host._sets(native, has)) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("has", "granted", "asked", "offered"),
+    [("amx", True, 1, True), ("amx", False, 1, False), ("avx512bf16", True, 0, False)],
+)
+def test_tile_registers_are_used_if_the_system_grants_them(
+    has: str, granted: bool, asked: int, offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked only where the processor has them."""
+    asks: list[bool] = []
+    features = ",".join(f"+{each}" for each in host._X86[has][2])
+    found = Detected("x86_64-unknown-linux-gnu", "new", features, "20.1.8")
+    monkeypatch.setattr(host, "detected", lambda: found)
+    monkeypatch.setattr(host, "tiles_are_granted", lambda: asks.append(granted) or granted)
+    native, features_found = host._native.__wrapped__()
+    assert len(asks) == asked
+    assert native.multiplies_tiles == offered
+    assert ("amx" in host._sets(native, features_found)) == offered
+    assert "avx512bf16" in host._sets(native, features_found)
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_tile_registers_are_not_asked_of_other_systems(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tile_registers.sys, "platform", system)
+    monkeypatch.setattr(tile_registers.ctypes, "CDLL", lambda name: pytest.fail("a Linux system call"))
+    assert not tile_registers.tiles_are_granted()
+
+
+@pytest.mark.parametrize(("answer", "granted"), [(0, True), (-1, False)])
+def test_the_system_answers_whether_tile_registers_are_granted(
+    answer: int, granted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, ...]] = []
+    library = SimpleNamespace(syscall=lambda *numbers: calls.append(numbers) or answer)
+    monkeypatch.setattr(tile_registers.sys, "platform", "linux")
+    monkeypatch.setattr(tile_registers.ctypes, "CDLL", lambda name: library)
+    assert tile_registers.tiles_are_granted() == granted
+    assert calls == [(158, 0x1023, 18)]  # arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA
+
+
+@pytest.mark.parametrize("instructions", ["amx", "avx512bf16", "avx512", "avx2"])
 @pytest.mark.parametrize("triple", ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"])
 def test_instructions_that_the_processor_lacks_are_an_error(triple: str, instructions: str) -> None:
     has = host._X86["portable"][2]
@@ -172,6 +226,7 @@ def test_only_instructions_of_the_set_are_used(kernel: str, instructions: str, m
     assert f"%{widest}" in text
     assert not set(re.findall(r"%([xyz]mm)", text)) & {"xmm": {"ymm", "zmm"}, "ymm": {"zmm"}, "zmm": set()}[widest]
     assert ("vdpbf16ps" in text) == (instructions == "avx512bf16" and kernel == "bf16 product")
+    assert ("tdpbf16ps" in text) == (instructions == "amx" and kernel == "bf16 product")
     assert ("%k1" in text or "fmadd" in text or "vcvtps2ph" in text) <= (instructions != "portable")
     assert not re.findall(r"call\w*\s+\*?(?!multiply)\w*(?:fmaf?|hfsf2|sfhf2|rintf?|expf?)\b", text), "lane by lane"
 
@@ -204,7 +259,7 @@ def test_micro_kernels_of_narrow_vectors_do_not_prefetch(instructions: str, made
     """
     x, y = np.ones((84, 64), np.float32), np.ones((64, 128), np.float32)
     matmul(x, y, tiling=(42, 64, 64), interpret="cpu")
-    assert ("_ahead1_rows7(" in made[0].text) == instructions.startswith("avx512")
+    assert ("_ahead1_rows7(" in made[0].text) == instructions.startswith(("avx512", "amx"))
 
 
 # What they compute.
@@ -291,7 +346,7 @@ RUNS = [
     pytest.param(name, row, id=f"{name}-{row.title}")
     for name in SETS
     for row in ROWS
-    if not name.startswith("avx512") or row.family in ("dot", "tensor_cores")
+    if not name.startswith(("avx512", "amx")) or row.family in ("dot", "tensor_cores")
 ]
 
 
