@@ -22,7 +22,7 @@ from palladio.call import staged
 from palladio.cpu import engine
 from palladio.cpu.launches import engine as launch_engine
 from palladio.cpu.products.micro_kernel import STEPS_TOGETHER
-from palladio.cpu.runtime import host, tile_registers
+from palladio.cpu.runtime import cpuid, host
 from palladio.cpu.runtime.detected import Detected
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.machine_code import MachineCode, assembly
@@ -124,9 +124,9 @@ def test_tile_registers_are_used_if_the_system_grants_them(
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
 def test_tile_registers_are_not_asked_of_other_systems(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_registers.sys, "platform", system)
-    monkeypatch.setattr(tile_registers.ctypes, "CDLL", lambda name: pytest.fail("a Linux system call"))
-    assert not tile_registers.tiles_are_granted()
+    monkeypatch.setattr(cpuid.sys, "platform", system)
+    monkeypatch.setattr(cpuid.ctypes, "CDLL", lambda name: pytest.fail("a Linux system call"))
+    assert not cpuid.tiles_are_granted()
 
 
 @pytest.mark.parametrize(("answer", "granted"), [(0, True), (-1, False)])
@@ -135,9 +135,9 @@ def test_the_system_answers_whether_tile_registers_are_granted(
 ) -> None:
     calls: list[tuple[int, ...]] = []
     library = SimpleNamespace(syscall=lambda *numbers: calls.append(numbers) or answer)
-    monkeypatch.setattr(tile_registers.sys, "platform", "linux")
-    monkeypatch.setattr(tile_registers.ctypes, "CDLL", lambda name: library)
-    assert tile_registers.tiles_are_granted() == granted
+    monkeypatch.setattr(cpuid.sys, "platform", "linux")
+    monkeypatch.setattr(cpuid.ctypes, "CDLL", lambda name: library)
+    assert cpuid.tiles_are_granted() == granted
     assert calls == [(158, 0x1023, 18)]  # arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA
 
 

@@ -207,9 +207,9 @@ class Blocking:
         e, steps = self.e, self.span_steps
         lanes = 1 if self.lhs.transposed and not self.tiles else registers.LANES
         low, high = map(e.index, span)
-        some = e.compare("icmp slt", low, high)
         aligned = e.binary("and", low, i64(-lanes))
         aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), i64(-lanes))
+        some = e.compare("icmp slt", low, high)
         if self.tiles:  # both operands are zero beyond the span
             low, high = aligned, aligned_end
         with e.loop(aligned, e.select(some, high, aligned), steps) as k:

@@ -84,9 +84,10 @@ class RowPanel:
         """Copy the rows, of one panel or of several, to the buffer."""
         for lhs, _, place, k, count in self.blocking.parts(block):
             self.lay_out_part(lhs, row, height, place, k, count)
-        if isinstance(block.laid, int):
-            e, rest = self.e, self.blocking.padded(block.laid) - block.laid
-            with e.loop(0, height if rest else 0) as r:
+        rest = self.blocking.padded(block.laid) - block.laid if isinstance(block.laid, int) else 0
+        if rest:
+            e = self.e
+            with e.loop(0, height) as r:
                 place = self.tiles.address(e, self.tile_index(r, block.laid, rest))
                 fill(e, StridedArray(place, (rest, 1), (1, rest), self.blocking.word), 0)
 
@@ -255,8 +256,9 @@ class ColumnPanels:
             for top, bottom, size in cut(steps, _together(blocking.rhs)):
                 with e.loop(first, stop, steps) as k:
                     self.pack_steps(blocking.k_block(place, k, steps), blocking.rhs, top, bottom, size)
-            with e.loop(first, stop, steps) as k:
-                self.clear_padding(blocking.k_block(place, k, steps))
+            if blocking.padded(steps) != steps:
+                with e.loop(first, stop, steps) as k:
+                    self.clear_padding(blocking.k_block(place, k, steps))
 
     def clear_padding(self, block: KBlock) -> None:
         """Clear the steps of a k-block that fill up whole tiles."""

@@ -1,11 +1,13 @@
-"""The kind of the host's processor and its instructions, as the CPUID instruction reports them.
+"""The host's processor and its instructions, as the CPUID instruction reports them, and what the system grants of them.
 
-Sources: Intel's Software Developer's Manual, volume 2, CPUID and XGETBV; AMD's, volume 3, appendix E.
+Sources: Intel's Software Developer's Manual, volume 2, CPUID and XGETBV; AMD's, volume 3, appendix E; the documentation
+of the Linux kernel, "Using XSTATE features in user space applications".
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 
 from palladio.cpu.runtime.executable import Executable
 
@@ -67,3 +69,14 @@ def described() -> tuple[int, ...]:
         state(ctypes.addressof(found))
         numbers += found[:2]
     return tuple(numbers)
+
+
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+"""The number of the system call on x86-64, ARCH_REQ_XCOMP_PERM, and the number of the state."""
+
+
+def tiles_are_granted() -> bool:
+    """Ask the system for the tile registers, for all threads of this process; returns whether they may be used."""
+    if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32:
+        return False
+    return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.runtime.caches import cache_bytes
+from palladio.cpu.runtime.cpuid import tiles_are_granted
 from palladio.cpu.runtime.detected import detected
-from palladio.cpu.runtime.tile_registers import tiles_are_granted
 
 _TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
 
