@@ -150,7 +150,7 @@ class _MicroKernel:
     def store_sums(self) -> None:
         e = self.e
         for total, target in zip(self.totals, self.targets, strict=True):
-            value = rounded_pairs(e, total.get()) if self.rounds else total.get()
+            value = rounded_pairs(e, [total.get()]) if self.rounds else total.get()
             e.store(value, target, self.stored)
 
     def prefetching(self, streams: Sequence[Stream]) -> None:
@@ -444,10 +444,17 @@ def multiply_add(e: Emitter, x: V, y: V, total: V) -> V:
     return e.binary("add", total, e.binary("mul", x, y))
 
 
-def rounded_pairs(e: Emitter, x: V) -> V:
-    """Sixteen numbers of float32 rounded to bfloat16, none of them subnormal (VCVTNEPS2BF16 flushes those to 0)."""
-    e.declared["cvtneps2bf16"] = "declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)"
-    found = e.value(vector(BFLOAT, 16), f"call <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512({x})")
+def rounded_pairs(e: Emitter, parts: Sequence[V]) -> V:
+    """One or two vectors of sixteen float32, side by side, rounded to bfloat16.
+
+    None is subnormal: VCVTNEPS2BF16 and VCVTNE2PS2BF16 flush those to 0.
+    """
+    name, width = ("cvtneps2bf16", "cvtne2ps2bf16")[len(parts) - 1], 16 * len(parts)
+    type = vector(BFLOAT, width)
+    taken = ", ".join([str(parts[0].type)] * len(parts))
+    e.declared[name] = f"declare {type} @llvm.x86.avx512bf16.{name}.512({taken})"
+    given = ", ".join(map(str, reversed(parts)))  # the second operand has the lower lanes
+    found = e.value(type, f"call {type} @llvm.x86.avx512bf16.{name}.512({given})")
     return e.convert("bitcast", found, I16)
 
 

@@ -197,10 +197,11 @@ class _Body:
             e.store(value, e.pointer(room, n * TILE_BYTES, 1), TILE_BYTES)
 
     def write_row(self, there: V, room: V) -> None:
-        e, type = self.e, vector(FLOAT if self.kernel.rounds else I32, TILE)
-        for n in range(self.across):
-            value = e.load(type, e.pointer(room, n * TILE_BYTES, 1), TILE_BYTES)
-            if self.kernel.rounds:
-                e.store(rounded_pairs(e, value), e.pointer(there, n * TILE_BYTES // 2, 1), 2)
-            else:
-                e.store(value, e.pointer(there, n * TILE_BYTES, 1), 4)
+        e, rounds = self.e, self.kernel.rounds
+        type = vector(FLOAT if rounds else I32, TILE)
+        values = [e.load(type, e.pointer(room, n * TILE_BYTES, 1), TILE_BYTES) for n in range(self.across)]
+        if rounds:
+            e.store(rounded_pairs(e, values), there, 2)
+            return
+        for n, value in enumerate(values):
+            e.store(value, e.pointer(there, n * TILE_BYTES, 1), 4)

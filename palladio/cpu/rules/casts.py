@@ -70,7 +70,7 @@ def _shortened(e: Emitter, x: V) -> V:
     """Float32 rounded to bfloat16; none may be subnormal, since the instruction flushes those to 0."""
     if x.type.width != 16:
         return converted(e, x, dtypes.FLOAT32, dtypes.BFLOAT16)
-    return registers.from_memory(e, rounded_pairs(e, x), dtypes.BFLOAT16)
+    return registers.from_memory(e, rounded_pairs(e, [x]), dtypes.BFLOAT16)
 
 
 def _bitcast(scope: Scope, x: LazyArray, *, dtype: DType) -> Sequence[LazyArray]:
