@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _stay_on(options.cores, parser)  # before NumPy and the others count cores
 
     import palladio as pl
-    from benchmarks import beside, cold, report, routed, rows
+    from benchmarks import beside, cold, peak, report, routed, rows
     from benchmarks.cases import CASES
 
     chosen = _chosen(options.only, [*CASES, COLD], parser)
@@ -51,7 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if COLD in chosen:
             status.update("fresh processes")
             first = cold.measure()
-        outcomes, ended = rows.measured([name for name in CASES if name in chosen], status.update)
+
+        def begin(name: str) -> None:
+            status.update(name)
+            peak.measure()
+
+        outcomes, ended = rows.measured([name for name in CASES if name in chosen], begin)
     report.show(console, outcomes, first)
     shortfalls = report.shortfalls(outcomes) + routed.short_means(outcomes)
     if first is not None:

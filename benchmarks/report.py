@@ -136,7 +136,7 @@ def facts() -> list[str]:
         f"Python {platform.python_version()}",
         f"vectors of {8 * host.vector_bytes} bits, caches of {caches}; the peak of the registers on "
         f"{_counted(host.threads, 'thread')}: {peaks[0]} GFLOP/s in float32 and {peaks[1]} in bfloat16, measured in "
-        "this run by a loop that touches no memory",
+        "this run by a loop that touches no memory (the best of measurements before each row)",
         f"{packages}, BLAS {', '.join(sorted(set(blas))) or 'unknown'} with up to {_counted(threads, 'thread')} "
         "(one for the products of tiles)",
         f"inputs: standard normal (seed {SEED}); rows of the groups {', '.join(map(str, GROUP_SIZES))}",

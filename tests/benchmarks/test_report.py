@@ -11,7 +11,6 @@ import palladio as pl
 from benchmarks import inputs, measure, report, routed, torch_peers
 from benchmarks.cold import Cold
 from benchmarks.measure import OURS, Comparison, Contender, Floor, Outcome, Timing
-from benchmarks.peak import peak
 
 COLD = Cold(
     import_s=0.2, library_s=0.25, prepare_s=0.02, prepared_first=1, prepared_second=0, first_s=0.5, second_s=0.4
@@ -228,8 +227,3 @@ def test_a_cell_of_the_experts_is_checked_against_float64_for_every_contender():
         found = measure.run(routed.routed(model, 5, dtype))
         assert [each.wrong for each in found.timings] == [False] * 4
         assert all(each.median for each in found.timings if not each.contender.missing)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_peak_is_that_of_vectors(dtype):
-    assert peak(dtype) > 1e9
