@@ -48,6 +48,9 @@ def rounded(exact: Array, error: Array) -> Array:
 def added(x: Array, y: Array) -> Array:
     """The sum of two arrays of float64, rounded once to float32; flushed."""
     total = x + y
+    half_way = (total.view(np.int64) & 0x1FFFFFFF) == 0x10000000
+    if not (half_way | (np.abs(total) < 2 * NORMAL)).any():
+        return total.astype(np.float32)  # of no sum is the second rounding another one
     part = total - x
     return rounded(total, (x - (total - part)) + (y - part))
 
