@@ -16,6 +16,7 @@ import palladio.numpy as jnp
 from palladio.call import staged
 from palladio.cpu import engine
 from palladio.cpu.launches import engine as launch_engine
+from palladio.cpu.products import dot as products
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.machine_code import MachineCode, assembly
@@ -58,8 +59,12 @@ def compiled_by(monkeypatch: pytest.MonkeyPatch, registers: TileRegisters | None
 
 @pytest.fixture(params=["model", *NATIVE])
 def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Texts]:
-    """A processor with tile registers, the host's or a model. No test may leave the registers in use."""
+    """A processor with tile registers, the host's or a model, which multiplies small products on them too.
+
+    No test may leave the registers in use.
+    """
     monkeypatch.setenv("PALLADIO_CPU", "native")
+    monkeypatch.setattr(products, "LEAST_ON_TILES", 0)
     if request.param == "native":
         yield compiled_by(monkeypatch, None)
         forget_calls()
@@ -147,6 +152,18 @@ def test_dense_products(
     call(*map(poison, given))
     assert_right(call(*given), reference(x, y, sums))
     assert on_tiles(tiles) == ({INSTRUCTIONS[left]} if rows > 4 else set())  # a few rows are vectors
+
+
+@pytest.mark.parametrize("least", [16 * 32, 16 * 32 + 1])
+def test_products_below_a_size_are_multiplied_by_vectors(
+    least: int, tiles: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "LEAST_ON_TILES", least)
+    rng = np.random.default_rng(least)
+    x, y = random(rng, (16, 32), BFLOAT16), random(rng, (32, 32), BFLOAT16)
+    call = pl.pallas_call(dot(False, False, FLOAT32), pl.ShapeDtypeStruct((16, 32), FLOAT32), interpret="cpu")
+    assert_right(call(x, y), reference(x, y, FLOAT32))
+    assert on_tiles(tiles) == ({"tdpbf16ps"} if least == 16 * 32 else set())
 
 
 @pytest.mark.parametrize(

@@ -224,25 +224,37 @@ def _plain_quads(name: str) -> str:
 
 def _plain_rounding(name: str) -> str:
     """VCVTNEPS2BF16, but for subnormal numbers."""
-    lines = [
-        f"%bits = bitcast {_FLOATS} %x to {_INTS}",
-        f"%high = lshr {_INTS} %bits, {_splat(16)}",
-        f"%last = and {_INTS} %high, {_splat(1)}",
-        f"%half = add {_INTS} %last, {_splat(0x7FFF)}",
-        f"%number = add {_INTS} %bits, %half",
-        f"%isnan = fcmp uno {_FLOATS} %x, zeroinitializer",
-        f"%quiet = or {_INTS} %bits, {_splat(0x400000)}",
-        f"%chosen = select <16 x i1> %isnan, {_INTS} %quiet, {_INTS} %number",
-        f"%moved = lshr {_INTS} %chosen, {_splat(16)}",
-        f"%short = trunc {_INTS} %moved to <16 x i16>",
-        "%found = bitcast <16 x i16> %short to <16 x bfloat>",
-        "ret <16 x bfloat> %found",
+    return _defined(name, f"{_FLOATS} %x", "<16 x bfloat>", _rounded(16))
+
+
+def _plain_rounding_of_two(name: str) -> str:
+    """VCVTNE2PS2BF16, but for subnormal numbers. The second operand has the lower lanes."""
+    mask = ", ".join(f"i32 {(lane + 16) % 32}" for lane in range(32))
+    both = f"%x = shufflevector {_FLOATS} %high, {_FLOATS} %low, <32 x i32> <{mask}>"
+    return _defined(name, f"{_FLOATS} %high, {_FLOATS} %low", "<32 x bfloat>", [both, *_rounded(32)])
+
+
+def _rounded(width: int) -> list[str]:
+    """Round `%x` to bfloat16, and return it."""
+    ints, floats = f"<{width} x i32>", f"<{width} x float>"
+    return [
+        f"%bits = bitcast {floats} %x to {ints}",
+        f"%upper = lshr {ints} %bits, {_splat(16, width)}",
+        f"%last = and {ints} %upper, {_splat(1, width)}",
+        f"%half = add {ints} %last, {_splat(0x7FFF, width)}",
+        f"%number = add {ints} %bits, %half",
+        f"%isnan = fcmp uno {floats} %x, zeroinitializer",
+        f"%quiet = or {ints} %bits, {_splat(0x400000, width)}",
+        f"%chosen = select <{width} x i1> %isnan, {ints} %quiet, {ints} %number",
+        f"%moved = lshr {ints} %chosen, {_splat(16, width)}",
+        f"%short = trunc {ints} %moved to <{width} x i16>",
+        f"%found = bitcast <{width} x i16> %short to <{width} x bfloat>",
+        f"ret <{width} x bfloat> %found",
     ]
-    return _defined(name, f"{_FLOATS} %x", "<16 x bfloat>", lines)
 
 
-def _splat(number: int) -> str:
-    return "<" + ", ".join([f"i32 {number}"] * 16) + ">"
+def _splat(number: int, width: int = 16) -> str:
+    return "<" + ", ".join([f"i32 {number}"] * width) + ">"
 
 
 def _defined(name: str, parameters: str, result: str, lines: list[str]) -> str:
@@ -254,6 +266,7 @@ _INTS, _FLOATS = "<16 x i32>", "<16 x float>"
 _PLAIN = {
     "avx512bf16.dpbf16ps.512": _plain_pairs,
     "avx512bf16.cvtneps2bf16.512": _plain_rounding,
+    "avx512bf16.cvtne2ps2bf16.512": _plain_rounding_of_two,
     "avx512.vpdpbusd.512": _plain_quads,
 }
 

@@ -38,6 +38,10 @@ FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
 """The number of rows beyond which packing the right operand pays: if it is contiguous along the summed axis, if it is
 contiguous across it, and if it would be packed into pairs that cannot be read in place."""
 
+LEAST_ON_TILES = 1 << 10
+"""The elements of the smallest left operand on tile registers: they are configured for each product, which takes 0.1 µs,
+as long as vectors take for half as many and 32 columns."""
+
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -418,9 +422,14 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
     return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
 
 
-def _fit_tiles(lhs: PackSource, one_of_several: bool) -> bool:
-    """True if a product of pairs or quads runs on tile registers; of several, each has whole tiles of steps."""
-    return host.current().multiplies_tiles and not (one_of_several and lhs.columns % TILE)
+def _fit_tiles(lhs: PackSource, joined: int, one_of_several: bool) -> bool:
+    """True if a product of pairs or quads runs on tile registers; of several, each has whole tiles of steps.
+
+    The number of columns has no part in it: that of a tile of the library depends on the number of threads.
+    """
+    if one_of_several and lhs.columns % TILE:
+        return False
+    return host.current().multiplies_tiles and lhs.rows * lhs.columns * joined >= LEAST_ON_TILES
 
 
 def _product(
@@ -435,11 +444,11 @@ def _product(
             span = low, high
         lhs, rhs = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         further = [(x.joined(scope, 1, 2), y.joined(scope, 0, 2)) for x, y in more]
-        tiles = "tdpbf16ps" if _fit_tiles(lhs, bool(more)) else ""
+        tiles = "tdpbf16ps" if _fit_tiles(lhs, 2, bool(more)) else ""
         return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further, tiles=tiles)
     if span is None and _takes_quads(left, right, sums):
         lhs, rhs = left.joined(scope, 1, 4), right.joined(scope, 0, 4, later)
-        if _fit_tiles(lhs, bool(more)):
+        if _fit_tiles(lhs, 4, bool(more)):
             further = [(x.joined(scope, 1, 4), y.joined(scope, 0, 4)) for x, y in more]
             tiles = "tdpbssd" if left.array.dtype == dtypes.INT8 else "tdpbusd"
             return Product(scope, lhs, rhs, sums, 4, more=further, tiles=tiles)
