@@ -39,8 +39,8 @@ FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
 contiguous across it, and if it would be packed into pairs that cannot be read in place."""
 
 LEAST_ON_TILES = 1 << 10
-"""The elements of the smallest left operand on tile registers: they are configured for each product, which takes 0.1 µs,
-as long as vectors take for half as many and 32 columns."""
+"""The elements of the smallest left operand on tile registers. Configuring these takes 0.1 µs for each product, as long
+as vectors take for half as many elements and 32 columns."""
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
