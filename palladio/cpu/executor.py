@@ -21,7 +21,6 @@ from palladio.cpu.first_rows import first_rows
 from palladio.cpu.launches.engine import LaunchCall
 from palladio.cpu.lower import lower_grid
 from palladio.cpu.rule_table import OF_RARE_DTYPES
-from palladio.cpu.runtime.native import SMALL_ARENA
 from palladio.cpu.runtime.status import LeftToEvaluator
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.ir.evaluate import Evaluator, Runner
@@ -109,10 +108,8 @@ class _Alone:
         types = [type for type in native.eqn.input_types if isinstance(type, ArrayType)]
         arrays = len(types) == len(native.eqn.input_types)
         self.direct = native.run if arrays else native.run_or_explain
-        self.chain = None  # which keeps the memory of a call
-        if isinstance(native.run, GridCall) and native.run.compiled.arena <= SMALL_ARENA:
-            self.chain = chained(program, {native.eqn: native.run})
-            self.direct = self.chain or self.direct
+        self.chain = chained(program, {native.eqn: native.run}) if isinstance(native.run, GridCall) else None
+        self.direct = self.chain or self.direct
         self.first_rows = first_rows(native.run, types) if isinstance(native.run, GridCall) and arrays else None
         makes_results = isinstance(native.run, GridCall) and native.run.plain and arrays
         self.prepared = self._prepared if makes_results else None

@@ -15,6 +15,7 @@ from palladio.call.staged import CALLS
 from palladio.cpu import chain
 from palladio.cpu.chain import Chain
 from palladio.cpu.executor import load_compiled
+from palladio.cpu.runtime.native import SMALL_ARENA
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import Program
 from palladio.ir.evaluate import DEFINITION, evaluate
@@ -168,6 +169,19 @@ def test_one_kernel_alone_runs_as_a_chain_with_copies_of_what_has_gaps() -> None
         out = np.empty(X.nbytes + 1, np.uint8)[1:].view(X.dtype).reshape(X.shape)
         assert call(given, out=out) is out
         np.testing.assert_array_equal(out, X + 1)
+
+
+def test_one_kernel_alone_with_much_memory_is_a_chain_that_keeps_none_of_it() -> None:
+    x = np.arange(128 * 128, dtype=np.float32).reshape(128, 128) % 7
+
+    def square(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = jnp.dot(x_ref[...], x_ref[...])
+
+    run: Any = load_compiled(program(pl.pallas_call(square, pl.ShapeDtypeStruct(x.shape, x.dtype)), x), DEFINITION)
+    assert isinstance(run.chain, Chain) and run.direct is run.chain
+    np.testing.assert_array_equal(run([x])[0], x @ x)
+    (work,) = run.chain.idle
+    assert run.native.run.compiled.arena > SMALL_ARENA and work.calls.memory is None
 
 
 def test_a_call_that_only_the_evaluator_explains_is_left_to_it() -> None:
