@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -225,14 +225,31 @@ def find(name: str, argument: str) -> Executor:
     return EXECUTORS[name]
 
 
-@contextmanager
-def use(executor: Executor) -> Iterator[None]:
-    """Kernels called inside the block run on this executor."""
-    token = _chosen.set(executor)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
+class _Choice(ContextDecorator):
+    """The context manager of `use`.
+
+    It is entered and left around single calls, and after a long kernel or a rest all of its code comes from memory: a
+    generator as a context manager takes several times as long.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.tokens: list[Token[Executor | None]] = []
+
+    def __enter__(self) -> None:
+        self.tokens.append(_chosen.set(self.executor))
+
+    def __exit__(self, *error: object) -> None:
+        _chosen.reset(self.tokens.pop())
+
+    def _recreate_cm(self) -> _Choice:
+        """Each call of a decorated function enters an object of its own, in the context of its thread."""
+        return _Choice(self.executor)
+
+
+def use(executor: Executor) -> AbstractContextManager[None]:
+    """A context manager: kernels called inside the block run on this executor."""
+    return _Choice(executor)
 
 
 def executor(name: str) -> Any:
@@ -241,8 +258,11 @@ def executor(name: str) -> Any:
     Raises:
         PalladioValueError: if there is no such executor.
     """
-    with at_call():
-        return use(find(name, "name"))
+    found = EXECUTORS.get(name) if type(name) is str else None
+    if found is None:
+        with at_call():
+            found = find(name, "name")
+    return _Choice(found)
 
 
 def force(executor: Executor | None) -> None:

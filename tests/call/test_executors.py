@@ -103,6 +103,31 @@ def test_contexts_nest_and_end_with_an_exception(ran: list[str]) -> None:
     assert choose() is DEFAULT
 
 
+def test_a_context_can_be_entered_again_inside_itself(ran: list[str]) -> None:
+    context = pl.executor("other")
+    with context:
+        with pl.executor("reference"), context:
+            assert choose().name == "other"
+        assert choose().name == "other"
+    assert choose() is DEFAULT
+
+
+def test_a_decorated_function_has_its_executor_in_every_thread(ran: list[str]) -> None:
+    together = threading.Barrier(2)
+
+    @pl.executor("other")
+    def chosen() -> str:
+        together.wait(10)  # both threads are inside
+        found = choose().name
+        together.wait(10)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            assert [each.result() for each in [pool.submit(chosen) for _ in range(2)]] == ["other"] * 2
+        assert pool.submit(choose).result() is DEFAULT
+
+
 def test_a_context_belongs_to_its_thread(ran: list[str]) -> None:
     with pl.executor("other"), ThreadPoolExecutor(1) as pool:
         assert pool.submit(choose).result() is DEFAULT
