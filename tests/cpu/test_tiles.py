@@ -312,6 +312,63 @@ def test_any_number_of_rows(tiles: Texts) -> None:
     assert on_tiles(tiles) == {"tdpbf16ps"}
 
 
+def in_place(texts: Texts) -> set[str]:
+    """The kernels that multiply a few rows with a matrix where it lies: tiles along the rows, and parts."""
+    return set(re.findall(r"multiply_rows_on_tiles_(\w+)", "\n".join(texts)))
+
+
+@pytest.mark.parametrize("result", [FLOAT32, BFLOAT16], ids=str)
+@pytest.mark.parametrize(("depth", "columns"), [(32, 32), (64, 80), (96, 48), (192, 64), (224, 112)])
+def test_few_rows_are_multiplied_with_matrices_in_place(
+    depth: int, columns: int, result: np.dtype, tiles: Texts
+) -> None:
+    """An even number of parts of 32 rows of a matrix is multiplied two at a time."""
+    sizes = [0, 5, 16, 1, 17, 33, 0, 48, 49, 4]
+    rng = np.random.default_rng(depth)
+    x, matrices = random(rng, (sum(sizes) + 5, depth), BFLOAT16), random(rng, (10, depth, columns), BFLOAT16)
+    gmm(poison(x), poison(matrices), sizes, result, interpret="cpu")
+    out = np.full((len(x), columns), np.nan, result)
+    gmm(x, matrices, sizes, result, out=out, interpret="cpu")
+    assert_right(out, grouped(x, matrices, sizes))
+    assert not out[sum(sizes) :].any()
+    assert in_place(tiles) == {f"{n}x{1 if depth % 64 else 2}" for n in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(("depth", "columns", "transposed"), [(40, 64, False), (64, 16, False), (64, 64, True)])
+def test_matrices_that_parts_do_not_divide_are_not_multiplied_in_place_on_tiles(
+    depth: int, columns: int, transposed: bool, tiles: Texts
+) -> None:
+    rng = np.random.default_rng(depth)
+    x, matrices, sizes = random(rng, (60, depth), BFLOAT16), random(rng, (3, depth, columns), BFLOAT16), [9, 31, 20]
+    given = np.ascontiguousarray(matrices.swapaxes(1, 2)) if transposed else matrices
+    gmm(poison(x), poison(given), sizes, FLOAT32, transpose_rhs=transposed, interpret="cpu")
+    out = gmm(x, given, sizes, FLOAT32, transpose_rhs=transposed, interpret="cpu")
+    assert_right(out, grouped(x, matrices, sizes))
+    assert not in_place(tiles)
+
+
+def test_a_row_has_the_same_bits_however_many_rows_its_group_has(tiles: Texts) -> None:
+    """From 5 on: those of a matrix in place, in each row of a tile, and those of a packed one."""
+    rng = np.random.default_rng(0)
+    x, matrices = random(rng, (128, 96), BFLOAT16), random(rng, (2, 96, 48), BFLOAT16)
+    every = [gmm(x, matrices, sizes, FLOAT32, interpret="cpu") for sizes in ([128, 0], [0, 128])]
+    for size in (5, 15, 16, 40, 48, 49, 123):
+        found = gmm(x, matrices, [size, 128 - size], FLOAT32, interpret="cpu")
+        np.testing.assert_array_equal(found, np.concatenate([every[0][:size], every[1][size:]]))
+    assert in_place(tiles) == {"1x1", "2x1", "3x1"}
+
+
+def test_few_rows_beside_those_of_an_existing_result(tiles: Texts) -> None:
+    rng = np.random.default_rng(0)
+    x, matrices, sizes = random(rng, (60, 64), BFLOAT16), random(rng, (3, 64, 48), BFLOAT16), [19, 0, 30]
+    begin = random(rng, (60, 48), BFLOAT16).astype(FLOAT32)
+    gmm(poison(x), poison(matrices), sizes, existing_out=poison(begin.astype(BFLOAT16)), interpret="cpu")
+    out = gmm(x, matrices, sizes, FLOAT32, existing_out=begin, interpret="cpu")
+    assert_right(out[:49], grouped(x, matrices, sizes)[:49])
+    np.testing.assert_array_equal(out[49:], begin[49:])
+    assert in_place(tiles)
+
+
 def test_groups_with_a_deep_summed_axis(tiles: Texts) -> None:
     rng = np.random.default_rng(0)
     x, matrices, sizes = random(rng, (60, 4500), BFLOAT16), random(rng, (3, 4500, 32), BFLOAT16), [21, 0, 39]

@@ -24,6 +24,7 @@ from palladio.cpu.products.operands import Element, PackSource, PrefetchRange, R
 from palladio.cpu.products.product import Product, RowLimit
 from palladio.cpu.products.row_kernel import most_sums
 from palladio.cpu.products.tile_kernel import TILE
+from palladio.cpu.products.tile_rows import PART, RowsOnTiles
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.lower.fusion.products import is_matrix_product, sums_in
@@ -37,6 +38,9 @@ from palladio.types.views import row_major
 FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
 """The number of rows beyond which packing the right operand pays: if it is contiguous along the summed axis, if it is
 contiguous across it, and if it would be packed into pairs that cannot be read in place."""
+
+FEW_ON_TILES, FEW_BEFORE_TILES = 48, 4
+"""As these, where pairs are multiplied on tile registers in place, and the rows up to which vectors take less time."""
 
 LEAST_ON_TILES = 1 << 10
 """The elements of the smallest left operand on tile registers. Configuring these takes 0.1 µs for each product, as long
@@ -476,6 +480,7 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
     matrix = StridedArray(buffer.base, strides, (right.first, right.second), buffer.dtype)
     pairs = _takes_pairs(left, right, sums)
     joins = right.across and pairs and right.first % (2 * registers.LANES) == 0
+    on_tiles = pairs and _fit_rows_on_tiles(left, right, matrix)
     most = FEW_JOINED if pairs else FEW_ALONG if right.across else _few_across(sums)
 
     def product() -> FewRows:
@@ -483,9 +488,22 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
         if joins:
             operands = left.joined(scope, 1, 2), right.joined(scope, 0, 2, following)
             return FewRows(scope, *operands, sums, matrix, FEW_ALONG, pairs=True)
-        return FewRows(scope, left.operand(scope, sums), right.operand(scope, sums, following), sums, matrix, most)
+        operands = left.operand(scope, sums), right.operand(scope, sums, following)
+        tallest = FEW_BEFORE_TILES if on_tiles else None
+        return FewRows(scope, *operands, sums, matrix, FEW_BEFORE_TILES if on_tiles else most, tallest=tallest)
 
+    def product_on_tiles() -> RowsOnTiles:
+        return RowsOnTiles(scope, left.joined(scope, 1, 2), right.joined(scope, 0, 2, later), matrix, FEW_ON_TILES)
+
+    if on_tiles:
+        return RowLimit(FEW_ON_TILES, product_on_tiles, RowLimit(FEW_BEFORE_TILES, product))
     return RowLimit(FEW_ALONG if joins else most, product)
+
+
+def _fit_rows_on_tiles(left: Matrix, right: Matrix, matrix: StridedArray) -> bool:
+    """True if pairs of a matrix in memory, whose rows are contiguous, are multiplied on tile registers in place."""
+    whole = right.first % PART == 0 and right.second >= PART and matrix.strides[1] == 1
+    return host.current().multiplies_tiles and whole and left.first * left.second >= LEAST_ON_TILES
 
 
 def _few_across(sums: DType) -> int:

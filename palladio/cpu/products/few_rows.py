@@ -19,7 +19,7 @@ from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
-from palladio.cpu.products.operands import Element, PackSource, Range
+from palladio.cpu.products.operands import Element, PackSource, Range, RowReader
 from palladio.cpu.products.row_kernel import RowKernel, heights, vectors_of
 from palladio.cpu.products.rows_ahead import RowsAhead, distance_of
 from palladio.types import dtypes
@@ -44,6 +44,7 @@ class FewRows(Gemv):
     Args:
         matrix: the right operand in memory.
         pairs: whether an element of the operands is a pair of bfloat16; the summed axis has whole vectors of these.
+        tallest: the most rows of a kernel; by default, as many as its registers hold.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class FewRows(Gemv):
         matrix: StridedArray,
         most: int,
         pairs: bool = False,
+        tallest: int | None = None,
     ) -> None:
         self.read(scope, lhs, rhs, sums, swapped=False)
         self.pairs = pairs
@@ -62,7 +64,7 @@ class FewRows(Gemv):
         self.lhs = lhs
         self.later = rhs.later
         self.matrix = matrix
-        self.heights = heights(sums)
+        self.heights = [height for height in heights(sums) if tallest is None or height <= tallest]
         # The kernels read whole vectors of columns, and keep sums of two rows in registers; else it is as by a `Gemv`.
         contiguous = self.across is not None and matrix.strides[1] == 1
         self.by_kernels = contiguous and self.free >= registers.LANES and bool(self.heights)
@@ -83,8 +85,18 @@ class FewRows(Gemv):
         place = scope.arena.buffer(self.e, (padded, odd_lines(self.free + self.last, sums)), sums)
         self.sums_of_all = StridedArray(place.base, place.strides, (padded, self.free), sums)
 
-    def run_rows(self, low: Int, count: Int) -> StridedArray:
-        """Emit the product for rows from `low` on; returns `sums[most, columns]`, with `count` rows computed."""
+    def run_rows(self, low: Int, count: Int) -> Callable[[Int], RowReader]:
+        """Emit the product for `count` rows from `low` on; returns the sums of each row by its number among them."""
+        self.multiply(low, count)
+        return self.sums_of
+
+    def sums_of(self, row: Int) -> RowReader:
+        """The sums of a row, from (column, width)."""
+        mine = self.sums_from(row, 1)
+        return lambda column, width: mine.at(self.e, (0, column), width)
+
+    def multiply(self, low: Int, count: Int) -> None:
+        """Emit the product for rows from `low` on: `count` rows of `sums_of_all` are computed."""
         e, lhs = self.e, self.lhs
         self.range = low, e.add(low, count)
         if self.there is None:
@@ -98,7 +110,7 @@ class FewRows(Gemv):
                 self.add_alone(self.across)
             with e.when(e.negated(alone)):
                 self.multiply_across(count)
-            return self.sums_of_all
+            return
         if self.there is None:
             self.clear_rows(count, self.together(count))
         if self.along is not None:
@@ -110,7 +122,6 @@ class FewRows(Gemv):
         elif self.across is not None:
             self.clear_sums(e.intrinsic("smax", I64, e.index(count), self.together(count)))
             self.add_all(self.across, lambda: self.some(count))
-        return self.sums_of_all
 
     def multiply_all(self, along: Element, most: int, parts: Callable[[], Iterable[None]]) -> None:
         """The sums of each of some parts with all rows of the matrix, some of these at a time."""

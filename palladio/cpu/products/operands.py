@@ -10,6 +10,9 @@ from palladio.cpu.emit.lazy_array import Allocation, StridedArray
 
 Element = Callable[[Int, Int, int], V]
 
+RowReader = Callable[[Int, int], V]
+"""The elements of a row, from (column, width)."""
+
 Range = tuple[Int, Int]
 """A half-open range of positions along an axis."""
 

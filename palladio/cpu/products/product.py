@@ -21,7 +21,7 @@ from palladio.cpu.emit.llvm_types import I32, I64
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import micro_kernel
-from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup
+from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup, RowReader
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
 from palladio.cpu.products.streams import Ahead, Streams
 from palladio.cpu.products.tile_kernel import TileKernel, configure, release
@@ -35,16 +35,21 @@ LONG = 1 << 30
 class Unpacked(Protocol):
     """The product of a few rows with a right operand that is not packed."""
 
-    def run_rows(self, low: Int, count: Int) -> StridedArray:
-        """Emit the product for `count` rows from `low` on; returns their sums."""
+    def run_rows(self, low: Int, count: Int) -> Callable[[Int], RowReader]:
+        """Emit the product for `count` rows from `low` on; returns the sums of each row by its number among them."""
 
 
 @dataclass(frozen=True)
 class RowLimit:
-    """The number of rows beyond which packing the right operand pays, and the product of at most that many."""
+    """The number of rows beyond which packing the right operand pays, and the product of at most that many.
+
+    Fields:
+        fewer: a lower number of rows, up to which another product is faster.
+    """
 
     most: int
     product: Callable[[], Unpacked]
+    fewer: RowLimit | None = None
 
 
 class Product:
@@ -157,7 +162,8 @@ class Product:
             if self.few is not None and few is not None and needed is not None:
                 thin = e.binary("and", few, needed)
                 with e.when(thin):
-                    yield from self.few_panels(self.few.product(), rows, place, stride, fresh, init)
+                    for product in self.few_products(self.few, rows):
+                        yield from self.few_panels(product, rows, place, stride, fresh, init)
                 # The code below is for more rows, or for a matrix that is already packed.
                 rows = rows[0], e.select(thin, e.index(rows[0]), e.index(rows[1]))
                 needed = e.binary("and", needed, e.negated(few))
@@ -230,6 +236,17 @@ class Product:
             return None
         return self.e.compare("icmp sle", self.e.index(self.e.sub(rows[1], rows[0])), i64(self.few.most))
 
+    def few_products(self, limit: RowLimit, rows: Range) -> Iterator[Unpacked]:
+        """The products of a few rows, each as an alternative for some numbers of rows."""
+        e, fewer = self.e, limit.fewer
+        if fewer is None:
+            yield limit.product()
+            return
+        fits = e.compare("icmp sle", e.index(e.sub(rows[1], rows[0])), i64(fewer.most))
+        for each, applies in ((fewer, fits), (limit, e.negated(fits))):
+            with e.when(applies):
+                yield each.product()
+
     def few_panels(
         self,
         product: Unpacked,
@@ -246,10 +263,10 @@ class Product:
             target = StridedArray(place(row), (stride, 1), (1, columns), self.sums)
             if init is not None:
                 self.start(target, rows_of(e, init, row, 1))
-            mine = StridedArray(found.address(e, (e.sub(row, rows[0]), 0)), found.strides, (1, columns), self.sums)
+            sums = found(e.sub(row, rows[0]))
 
             def total(index: Sequence[Int], width: int) -> V:
-                value = mine.at(e, index, width)
+                value = sums(index[1], width)
                 return value if fresh else e.binary("fadd", value, target.at(e, index, width))
 
             write(e, LazyArray(target.type, total), target)
