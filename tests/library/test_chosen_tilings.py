@@ -127,6 +127,19 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
         np.testing.assert_array_equal(one, three)
 
 
+@pytest.mark.parametrize("depth", [16, 62, 64])
+def test_small_tiles_of_fewer_rows_have_the_same_bits(depth):
+    """A product is multiplied on tile registers, where a processor has them, whatever the rows of a tile."""
+    x, y = (normal(n, *shape).astype(ml_dtypes.bfloat16) for n, shape in enumerate([(64, depth), (depth, 512)]))
+    sizes = [depth // 2, depth // 2, *[0] * 6]
+    found = [
+        tgmm(x, y, sizes, tiling=(depth, rows, 512), preferred_element_type=np.float32, interpret="cpu")
+        for rows in (64, 32, 16)
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_the_groups_of_a_tile_of_columns_are_tasks_of_several_threads(dtype, monkeypatch):
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread

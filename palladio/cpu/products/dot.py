@@ -42,9 +42,9 @@ contiguous across it, and if it would be packed into pairs that cannot be read i
 FEW_ON_TILES, FEW_BEFORE_TILES = 48, 4
 """As these, where pairs are multiplied on tile registers in place, and the rows up to which vectors take less time."""
 
-LEAST_ON_TILES = 1 << 10
-"""The elements of the smallest left operand on tile registers. Configuring these takes 0.1 µs for each product, as long
-as vectors take for half as many elements and 32 columns."""
+LEAST_DEPTH_ON_TILES = 64
+"""The smallest summed axis of a product on tile registers. Configuring these takes 0.1 µs for each product, as long as
+vectors take for 16 rows, half as many steps and 32 columns."""
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -427,13 +427,14 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
 
 
 def _fit_tiles(lhs: PackSource, joined: int, one_of_several: bool) -> bool:
-    """True if a product of pairs or quads runs on tile registers; of several, each has whole tiles of steps.
+    """True if a product of pairs or quads runs on tile registers.
 
-    The number of columns has no part in it: that of a tile of the library depends on the number of threads.
+    Several products that are summed must each have a multiple of 16 steps. The numbers of rows and columns have no part
+    in it: those of a tile of the library depend on the number of threads, and sums must not.
     """
     if one_of_several and lhs.columns % TILE:
         return False
-    return host.current().multiplies_tiles and lhs.rows * lhs.columns * joined >= LEAST_ON_TILES
+    return host.current().multiplies_tiles and lhs.columns * joined >= LEAST_DEPTH_ON_TILES
 
 
 def _product(
@@ -503,7 +504,7 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
 def _fit_rows_on_tiles(left: Matrix, right: Matrix, matrix: StridedArray) -> bool:
     """True if pairs of a matrix in memory, whose rows are contiguous, are multiplied on tile registers in place."""
     whole = right.first % PART == 0 and right.second >= PART and matrix.strides[1] == 1
-    return host.current().multiplies_tiles and whole and left.first * left.second >= LEAST_ON_TILES
+    return host.current().multiplies_tiles and whole and left.second >= LEAST_DEPTH_ON_TILES
 
 
 def _few_across(sums: DType) -> int:

@@ -218,9 +218,11 @@ class Product:
                 fill(e, target, 0)
         if self.lhs.rows * blocking.depth * self.rhs.columns > LONG:
             rows = target.shape[0] * (1 if group.count == 1 else blocking.together)
+            if self.tiles:  # Python code that handles an interrupt may use them, and may end the kernel
+                release(e)
             self.scope.function.poll(rows * blocking.steps * self.rhs.columns // PRODUCTS)
             if self.tiles:
-                configure(e)  # Python code that handles an interrupt may have used them
+                configure(e)
         for block in blocking.k_blocks(packed):
             left = self.left.in_place(group.row, target.shape[0], block) if blocking.in_place else None
             if left is None:
