@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base import knobs
+from palladio.cpu.products.tile_kernel import PALETTE
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.machine_code import MachineCode
@@ -21,7 +22,7 @@ from palladio.cpu.runtime.machine_code import MachineCode
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 
 STEPS = 1 << 21
-"""Steps of one measurement on vectors: some milliseconds. One on tiles takes about four times as long."""
+"""Steps of one measurement on vectors: some milliseconds. A step on tiles takes about four times as long."""
 
 ROUNDS = 12
 
@@ -141,8 +142,7 @@ _TILE_PRODUCTS = [(0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)]
 
 def _tile_text() -> str:
     """A kernel that adds the product of two tiles to each of four tiles of sums in every step."""
-    configuration = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
-    text = "".join(f"\\{byte:02X}" for byte in configuration)
+    text = "".join(f"\\{byte:02X}" for byte in PALETTE)
     sums, operands = sorted({n for n, _, _ in _TILE_PRODUCTS}), sorted({n for _, *of in _TILE_PRODUCTS for n in of})
     return "\n".join(
         [

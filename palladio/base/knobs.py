@@ -148,8 +148,8 @@ def _instructions(text: str) -> str:
 
 instructions: Knob[str] = Knob(
     "PALLADIO_CPU",
-    "The vector instructions that kernels are compiled for: `native`, all that the processor has; `amx`, AVX-512 with "
-    "tile registers, `avx512bf16`, `avx512` or `avx2`; `portable`, those of every processor of its kind (x86-64-v2 "
+    "The vector instructions that kernels are compiled for: `native`, all that the processor has; `amx` (AVX-512 with "
+    "tile registers), `avx512bf16`, `avx512` or `avx2`; `portable`, those of every processor of its kind (x86-64-v2 "
     "with SSE4.2, or any aarch64).",
     "native",
     _instructions,

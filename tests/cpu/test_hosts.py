@@ -114,7 +114,7 @@ def test_tile_registers_are_used_if_the_system_grants_them(
     features = ",".join(f"+{each}" for each in host._X86[has][2])
     found = Detected("x86_64-unknown-linux-gnu", "new", features, "20.1.8")
     monkeypatch.setattr(host, "detected", lambda: found)
-    monkeypatch.setattr(host, "tiles_are_granted", lambda: asks.append(granted) or granted)
+    monkeypatch.setattr(host, "request_tiles", lambda: asks.append(granted) or granted)
     native, features_found = host._native.__wrapped__()
     assert len(asks) == asked
     assert native.multiplies_tiles == offered
@@ -126,7 +126,7 @@ def test_tile_registers_are_used_if_the_system_grants_them(
 def test_tile_registers_are_not_asked_of_other_systems(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpuid.sys, "platform", system)
     monkeypatch.setattr(cpuid.ctypes, "CDLL", lambda name: pytest.fail("a Linux system call"))
-    assert not cpuid.tiles_are_granted()
+    assert not cpuid.request_tiles()
 
 
 @pytest.mark.parametrize(("answer", "granted"), [(0, True), (-1, False)])
@@ -137,7 +137,7 @@ def test_the_system_answers_whether_tile_registers_are_granted(
     library = SimpleNamespace(syscall=lambda *numbers: calls.append(numbers) or answer)
     monkeypatch.setattr(cpuid.sys, "platform", "linux")
     monkeypatch.setattr(cpuid.ctypes, "CDLL", lambda name: library)
-    assert cpuid.tiles_are_granted() == granted
+    assert cpuid.request_tiles() == granted
     assert calls == [(158, 0x1023, 18)]  # arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -152,6 +153,21 @@ def test_dense_products(
     call(*map(poison, given))
     assert_right(call(*given), reference(x, y, sums))
     assert on_tiles(tiles) == ({INSTRUCTIONS[left]} if rows > 4 else set())  # a few rows are vectors
+
+
+@pytest.mark.parametrize("tiles", ["model"], indirect=True)
+def test_columns_that_do_not_fit_a_cache_are_multiplied_with_several_panels_of_rows(tiles: Texts) -> None:
+    rng = np.random.default_rng(5)
+    x, y = random(rng, (140, 64), BFLOAT16), random(rng, (64, 512), BFLOAT16)
+    call = pl.pallas_call(dot(False, False, FLOAT32), pl.ShapeDtypeStruct((140, 512), FLOAT32), interpret="cpu")
+    matrices = np.stack([y, y, y[::-1]])
+    with host.compiling_for(replace(host.current(), near_bytes=1 << 15)):  # two panels of rows fit half of it
+        call(poison(x), poison(y))
+        assert_right(call(x, y), reference(x, y, FLOAT32))
+        found = gmm(x, matrices, [70, 0, 69], tiling=(140, 64, 512), preferred_element_type=FLOAT32, interpret="cpu")
+    assert_right(found[:70], reference(x[:70], matrices[0], FLOAT32))
+    assert_right(found[70:139], reference(x[70:139], matrices[2], FLOAT32))
+    assert on_tiles(tiles) == {"tdpbf16ps"}
 
 
 @pytest.mark.parametrize("least", [32, 33])

@@ -10,7 +10,7 @@ from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import cut, widths
 from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.products.operands import PackSource, Pair, Range
-from palladio.cpu.products.tile_kernel import ROWS, TILE, VECTORS
+from palladio.cpu.products.tile_kernel import TILE, TILES_ACROSS, TILES_DOWN
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -66,15 +66,15 @@ class Blocking:
         grouped: whether some panels of rows, and the rows after the last one, are laid out at a time: columns that are
             far are multiplied with all of them, panel by panel.
         together: the most panels of rows that are laid out at a time.
-        tiles: whether panels are multiplied on tile registers. A k-block then has whole tiles of steps: an operand that
-            ends before is zero from there on.
+        on_tiles: whether panels are multiplied on tile registers. A k-block then has whole tiles of steps: an operand
+            that ends before is zero from there on.
     """
 
     def __init__(
-        self, e: Emitter, pairs: Sequence[Pair], sums: DType, joined: int, span: Range | None, tiles: bool = False
+        self, e: Emitter, pairs: Sequence[Pair], sums: DType, joined: int, span: Range | None, on_tiles: bool = False
     ) -> None:
         self.e = e
-        self.tiles = tiles
+        self.on_tiles = on_tiles
         self.pairs = pairs
         self.lhs, self.rhs = lhs, rhs = pairs[0]
         self.joined = joined
@@ -86,17 +86,17 @@ class Blocking:
         size = max(registers.LANES * sums.itemsize, host.current().vector_bytes)
         self.vectors = max(1, wide // size)
         tallest = height * wide // (self.vectors * size)
-        if tiles:
-            self.vectors, tallest = VECTORS, TILE * min(ROWS, -(-lhs.rows // TILE))
+        if on_tiles:
+            self.vectors, tallest = TILES_ACROSS, TILE * min(TILES_DOWN, -(-lhs.rows // TILE))
         self.in_place = _rows_in_place(pairs, tallest * sums.itemsize, tallest) if joined == 1 else 0
         together = self.in_place or lhs.rows
         panels = max(1, -(-together // tallest))
         # About equal heights, as low panels cost nearly as much; tiles cost as much as whole ones.
-        self.height = tallest if tiles else max(1, -(-together // panels))
+        self.height = tallest if on_tiles else max(1, -(-together // panels))
         whole = lhs.columns if len(pairs) > 1 else 1  # a k-block's steps are a multiple of this
         most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
         blocks = max(1, -(-self.depth // most))
-        granule = max(whole, TILE) if tiles and blocks > 1 else whole
+        granule = max(whole, TILE) if on_tiles and blocks > 1 else whole
         self.steps = max(1, -(-self.depth // granule // blocks)) * granule
         self.far = self.depth * rhs.columns * self.word.itemsize >= host.current().near_bytes
         self.grouped = self.far and len(pairs) == 1 and self.span is None and lhs.transposed is None
@@ -114,7 +114,7 @@ class Blocking:
 
     def padded(self, steps: int) -> int:
         """The steps that a k-block has room for: whole tiles."""
-        return -(-steps // TILE) * TILE if self.tiles else steps
+        return -(-steps // TILE) * TILE if self.on_tiles else steps
 
     @property
     def packed_depth(self) -> int:
@@ -129,12 +129,12 @@ class Blocking:
     def each_height(self, height: Int) -> Iterator[int]:
         """The height of a panel; for one of `lower_heights`, emit the code of each as an alternative.
 
-        An unknown height on tiles is that of whole tiles.
+        On tiles, an unknown height is rounded up to whole tiles.
         """
         if isinstance(height, int):
             yield height
             return
-        if self.tiles:
+        if self.on_tiles:
             for tall in range(TILE, self.height + 1, TILE):
                 fits = self.e.compare("icmp ule", self.e.binary("sub", height, i64(tall - TILE + 1)), i64(TILE - 1))
                 with self.e.when(fits):
@@ -147,7 +147,7 @@ class Blocking:
     def lower_panels(self, rest: Int) -> Iterator[tuple[Int, Int]]:
         """The lower panels of some rows, the first row and the height of each; their code is emitted once."""
         heights, e = self.lower_heights, self.e
-        if self.tiles and rest != 0:
+        if self.on_tiles and rest != 0:
             with e.when(e.compare("icmp ne", e.index(rest), i64(0))):
                 yield 0, e.index(rest)
             return
@@ -205,12 +205,12 @@ class Blocking:
     def k_blocks_of_span(self, span: Range, packed: V) -> Iterator[KBlock]:
         """The k-blocks of a span, extended to whole vectors of the left operand unless that is read by columns."""
         e, steps = self.e, self.span_steps
-        lanes = 1 if self.lhs.transposed and not self.tiles else registers.LANES
+        lanes = 1 if self.lhs.transposed and not self.on_tiles else registers.LANES
         low, high = map(e.index, span)
         aligned = e.binary("and", low, i64(-lanes))
         aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), i64(-lanes))
         some = e.compare("icmp slt", low, high)
-        if self.tiles:  # both operands are zero beyond the span
+        if self.on_tiles:  # both operands are zero beyond the span
             low, high = aligned, aligned_end
         with e.loop(aligned, e.select(some, high, aligned), steps) as k:
             begin = e.intrinsic("smax", I64, e.index(k), low)

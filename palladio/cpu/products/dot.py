@@ -449,14 +449,14 @@ def _product(
             span = low, high
         lhs, rhs = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         further = [(x.joined(scope, 1, 2), y.joined(scope, 0, 2)) for x, y in more]
-        tiles = "tdpbf16ps" if _fit_tiles(lhs, 2, bool(more)) else ""
-        return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further, tiles=tiles)
+        instruction = "tdpbf16ps" if _fit_tiles(lhs, 2, bool(more)) else ""
+        return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further, instruction=instruction)
     if span is None and _takes_quads(left, right, sums):
         lhs, rhs = left.joined(scope, 1, 4), right.joined(scope, 0, 4, later)
         if _fit_tiles(lhs, 4, bool(more)):
             further = [(x.joined(scope, 1, 4), y.joined(scope, 0, 4)) for x, y in more]
-            tiles = "tdpbssd" if left.array.dtype == dtypes.INT8 else "tdpbusd"
-            return Product(scope, lhs, rhs, sums, 4, more=further, tiles=tiles)
+            instruction = "tdpbssd" if left.array.dtype == dtypes.INT8 else "tdpbusd"
+            return Product(scope, lhs, rhs, sums, 4, more=further, instruction=instruction)
         offset = 128 if left.array.dtype == dtypes.INT8 else 0
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
         further = [(x.joined(scope, 1, 4, flips=offset > 0), y.joined(scope, 0, 4)) for x, y in more]

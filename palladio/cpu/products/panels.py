@@ -38,27 +38,27 @@ class RowPanel:
         self.blocking = blocking
         # By rows, or by columns if the operand is read by columns, or by tiles, one after the other along the rows.
         height, steps = blocking.height, blocking.steps
-        apart = blocking.padded(steps) if blocking.tiles else steps + _APART
+        apart = blocking.padded(steps) if blocking.on_tiles else steps + _APART
         room = scope.arena.buffer(self.e, (blocking.room * apart,), blocking.word)
-        by_columns = blocking.lhs.transposed is not None and not blocking.tiles
+        by_columns = blocking.lhs.transposed is not None and not blocking.on_tiles
         strides = (1, height) if by_columns else (apart, 1)
         self.buffer = StridedArray(room.base, strides, (height, steps), blocking.word)
 
     def put(self, row: Int, step: Int, value: V, width: int) -> None:
         """Write the word of a row at a step, or those of several steps, which do not reach into the next tile."""
-        if not self.blocking.tiles:
+        if not self.blocking.on_tiles:
             self.buffer.put(self.e, (row, step), value, width)
             return
-        self.tiles.put(self.e, self.tile_index(row, step, width), value, width)
+        self.by_tiles.put(self.e, self.tile_index(row, step, width), value, width)
 
     @property
-    def tiles(self) -> StridedArray:
+    def by_tiles(self) -> StridedArray:
         """The buffer by tiles: rows of tiles, tiles along the rows, rows in a tile, words."""
         apart, shape = self.buffer.strides[0], (1, 1, TILE, TILE)
         return StridedArray(self.buffer.base, (self.e.mul(TILE, apart), TILE**2, TILE, 1), shape, self.buffer.dtype)
 
     def tile_index(self, row: Int, step: Int, width: int) -> tuple[Int, Int, Int, Int]:
-        """The index among the tiles of the word of a row at a step; one that is not known is the first of a tile."""
+        """The index among the tiles of the word of a row at a step; one that is not known is a multiple of 16."""
         e = self.e
         above, inside = self.divided(row)
         before, word = self.divided(step) if isinstance(step, int) else (e.binary("lshr", step, i64(SHIFT)), 0)
@@ -88,13 +88,13 @@ class RowPanel:
         if rest:
             e = self.e
             with e.loop(0, height) as r:
-                place = self.tiles.address(e, self.tile_index(r, block.laid, rest))
+                place = self.by_tiles.address(e, self.tile_index(r, block.laid, rest))
                 fill(e, StridedArray(place, (rest, 1), (1, rest), self.blocking.word), 0)
 
     def lay_out_part(self, lhs: PackSource, row: Int, height: Int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand from `k` on, at `place`."""
         e = self.e
-        if lhs.transposed is not None and self.blocking.tiles:
+        if lhs.transposed is not None and self.blocking.on_tiles:
             if isinstance(height, int):
                 self.lay_out_squares(lhs, row, height, place, k, count)
                 return
@@ -139,7 +139,7 @@ class RowPanel:
         for n in range(width):
             above, before, inside, word = self.tile_index(e.add(row, n), step, size)
             for s, value in enumerate(columns):
-                self.tiles.put(e, (above, before, inside, e.add(word, s)), e.lane(value, n), 1)
+                self.by_tiles.put(e, (above, before, inside, e.add(word, s)), e.lane(value, n), 1)
 
     def prefetch_columns(self, lhs: PackSource, row: Int, height: int, step: Int) -> None:
         """Prefetch a step of some rows that are neighbours in memory, in which each step is on a page of its own."""
@@ -173,7 +173,7 @@ class ColumnPanels:
         blocking = self.blocking
         return (
             len(blocking.pairs) == 1
-            and not blocking.tiles
+            and not blocking.on_tiles
             and not (self.is_far(blocking.rhs) and blocking.joined == 1)
             and blocking.rhs.plain is not None
             and blocking.rhs.columns % blocking.wide == 0

@@ -6,6 +6,8 @@ multiplied with each of them: it comes from the last level of cache for the firs
 others. If the right operand is row-major in memory, the first panel of rows packs it while it is multiplied. A
 micro-kernel is a separate function, so that all callers share its code; its sums stay in registers throughout, and it
 prefetches the next panel of rows and the right operand of a later step (`streams`).
+
+On tile registers (`tile_kernel`), the right operand is packed before it is multiplied, and rows are laid out as tiles.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Product:
         joined: the number of neighbours along the summed axis in an element of the operands: 1, or in an int32 a pair
             of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
         offset: the excess of each left element of a quad; its product with the right operand is subtracted.
-        tiles: the instruction that multiplies them on tile registers; empty if vectors are multiplied.
+        instruction: the one that multiplies them on tile registers; empty if vectors are multiplied.
         span: the steps along the summed axis where an operand may be nonzero, if that is known.
     """
 
@@ -76,7 +78,7 @@ class Product:
         offset: int = 0,
         few: RowLimit | None = None,
         more: Sequence[Pair] = (),
-        tiles: str = "",
+        instruction: str = "",
     ) -> None:
         self.scope = scope
         self.e = scope.e
@@ -87,8 +89,8 @@ class Product:
         self.offset = offset
         self.few = few
         self.begin: StridedArray | None = None
-        self.tiles = tiles
-        self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(tiles))
+        self.instruction = instruction
+        self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(instruction))
         self.left = RowPanel(scope, self.blocking)
         self.right = ColumnPanels(scope, self.blocking, sums)
         self.streams = Streams(scope.e, self.blocking, self.left)
@@ -176,7 +178,7 @@ class Product:
                     self.begin = self.negated(excess)
                 else:
                     init, fresh = self.less(init, excess), False
-            if self.tiles:
+            if self.instruction:
                 configure(e)
             for group in self.row_groups(rows, packed, needed):
                 number = e.binary("udiv", e.index(e.sub(group.row, rows[0])), i64(blocking.height))
@@ -188,7 +190,7 @@ class Product:
                 self.group(target, group, packed, fresh)
                 for _, first, height in self.panels_of(group):
                     yield first, e.add(group.row, first), height
-            if self.tiles:
+            if self.instruction:
                 release(e)
 
     def panels_of(self, group: RowGroup) -> Iterator[tuple[Int, Int, Int]]:
@@ -218,10 +220,10 @@ class Product:
                 fill(e, target, 0)
         if self.lhs.rows * blocking.depth * self.rhs.columns > LONG:
             rows = target.shape[0] * (1 if group.count == 1 else blocking.together)
-            if self.tiles:  # Python code that handles an interrupt may use them, and may end the kernel
+            if self.instruction:  # Python code that handles an interrupt may use them, and may end the kernel
                 release(e)
             self.scope.function.poll(rows * blocking.steps * self.rhs.columns // PRODUCTS)
-            if self.tiles:
+            if self.instruction:
                 configure(e)
         for block in blocking.k_blocks(packed):
             left = self.left.in_place(group.row, target.shape[0], block) if blocking.in_place else None
@@ -365,7 +367,7 @@ class Product:
         """Add the products of panels of rows, by default those laid out, with all panels of columns."""
         e, rows, blocking = self.e, left or self.left.buffer, self.blocking
         starts = block.starts if fresh else FALSE
-        skips = block.begin is not block.first and not self.tiles
+        skips = block.begin is not block.first and not self.instruction
         skipped = e.mul(e.sub(block.begin, block.first) if skips else 0, rows.strides[1])
         rows = replace(rows, base=e.pointer(rows.base, skipped, blocking.word.itemsize))
         for start, end, vectors, width in blocking.column_panels():
@@ -375,7 +377,7 @@ class Product:
                     mine = replace(rows, base=rows.address(e, (first, 0)))
                     sums = replace(target, base=target.address(e, (first, column)))
                     for tall in blocking.each_height(height):
-                        if self.tiles:
+                        if self.instruction:
                             self.multiply_tiles(sums, column, (tall, height, vectors), block, starts, mine)
                             continue
                         self.multiply_panels(sums, group, n, column, (tall, vectors, width), block, starts, mine)
@@ -396,7 +398,9 @@ class Product:
         """
         e, (tall, height, vectors) = self.e, size
         stride = e.index(e.mul(sums.strides[0], sums.dtype.itemsize))
-        kernel = TileKernel(self.tiles, tall, vectors, left.strides[0], isinstance(height, V), sums.dtype != self.sums)
+        kernel = TileKernel(
+            self.instruction, tall, vectors, left.strides[0], isinstance(height, V), sums.dtype != self.sums
+        )
         if kernel.name not in e.declared:
             text, needed = kernel.text
             e.declared.update({**needed, kernel.name: text})

@@ -52,7 +52,7 @@ class Streams:
         self.blocking = blocking
         self.left = left
         # Prefetching takes forty instructions in each step, more than a step of narrow vectors has.
-        self.prefetches = host.current().vector_bytes == 64 and not blocking.tiles
+        self.prefetches = host.current().vector_bytes == 64 and not blocking.on_tiles
         self.number: Int = 0
         self.pace: Int = 0
         self.into: StridedArray | None = None

@@ -20,10 +20,10 @@ TILE = 16
 WORD = 4
 """The bytes of a word: a pair of bfloat16, a quad of 8-bit integers, or a sum."""
 
-TILE_BYTES = TILE * WORD
+ROW_BYTES = TILE * WORD
 """The bytes of a row of a tile."""
 
-ROWS, VECTORS = 2, 2
+TILES_DOWN, TILES_ACROSS = 2, 2
 """The tiles of sums along the rows and along the columns of a kernel: four of the eight tile registers."""
 
 TILES_AHEAD = 2
@@ -32,7 +32,7 @@ TILES_AHEAD = 2
 _LEFT, _RIGHT = 4, 6
 """The numbers of the first tile register of the left and of the right panel; those of sums begin at 0."""
 
-_PALETTE = bytes([1, *[0] * 15, *[TILE_BYTES, 0] * 8, *[0] * 16, *[TILE] * 8, *[0] * 8])
+PALETTE = bytes([1, *[0] * 15, *[ROW_BYTES, 0] * 8, *[0] * 16, *[TILE] * 8, *[0] * 8])
 """The configuration of tile registers: all eight are whole tiles."""
 
 _INTRINSICS = {
@@ -58,8 +58,8 @@ def tile(e: Emitter, name: str, *arguments: int | V) -> None:
 
 def configure(e: Emitter) -> None:
     """Give the tile registers of this thread their shapes; their values are zero."""
-    text = "".join(f"\\{byte:02X}" for byte in _PALETTE)
-    e.declared["tiles"] = f'@tiles = internal constant [{len(_PALETTE)} x i8] c"{text}", align 64'
+    text = "".join(f"\\{byte:02X}" for byte in PALETTE)
+    e.declared["tiles"] = f'@tiles = internal constant [{len(PALETTE)} x i8] c"{text}", align 64'
     tile(e, "ldtilecfg", V("@tiles", PTR))
 
 
@@ -80,7 +80,7 @@ class TileKernel:
         height: the rows; if `some`, the most, a number of whole tiles.
         vectors: the tiles along the columns.
         stride: words of a row of the left panel, whose tiles follow each other along the rows.
-        some: whether only the first rows, a number that is an argument, have sums.
+        some: whether the number of rows is an argument.
         rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
     """
 
@@ -122,13 +122,13 @@ class _Body:
         self.e = e
         self.kernel = kernel
         self.down, self.across = -(-kernel.height // TILE), kernel.vectors
-        self.wide = self.across * TILE_BYTES
+        self.wide = self.across * ROW_BYTES
         self.room = V("%sums", PTR)
         self.stride = V("%stride", I64)
         self.left, self.right = (Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs"))
         self.remaining = Variable.of(e, V("%count", I64))
         if not kernel.direct:
-            self.room = e.value(PTR, f"alloca [{self.down * TILE * self.wide} x i8], align {TILE_BYTES}")
+            self.room = e.value(PTR, f"alloca [{self.down * TILE * self.wide} x i8], align {ROW_BYTES}")
             self.stride = i64(self.wide)
 
     def emit(self) -> None:
@@ -138,7 +138,7 @@ class _Body:
         else:
             e.either(V("%fresh", I1), self.clear, self.load)
         with e.repeat(lambda: e.compare("icmp ne", self.remaining.get(), i64(0))):
-            self.step()
+            self.multiply_tiles()
         for number, place in self.sums():
             tile(e, "tilestored64", number, place, self.stride)
         if not self.kernel.direct:
@@ -159,29 +159,29 @@ class _Body:
         e, found = self.e, []
         for r in range(self.down):
             row = e.pointer(self.room, e.mul(self.stride, r * TILE), 1) if r else self.room
-            found += [(r * self.across + n, e.pointer(row, n * TILE_BYTES, 1)) for n in range(self.across)]
+            found += [(r * self.across + n, e.pointer(row, n * ROW_BYTES, 1)) for n in range(self.across)]
         return found
 
-    def step(self) -> None:
+    def multiply_tiles(self) -> None:
         """Multiply sixteen steps. Each tile is loaded right before its first use."""
         e, left, right = self.e, self.left.get(), self.right.get()
         between, wide = e.mul(self.kernel.stride, TILE * WORD), i64(self.wide)
         for r in range(self.down):
             place = e.pointer(left, e.mul(between, r), 1)
-            tile(e, "tileloadd64", _LEFT + r, place, i64(TILE_BYTES))
-            self.prefetch(place, TILE * TILE_BYTES)
+            tile(e, "tileloadd64", _LEFT + r, place, i64(ROW_BYTES))
+            self.prefetch(place, TILE * ROW_BYTES)
             for n in range(self.across):
                 if r == 0:
-                    tile(e, "tileloadd64", _RIGHT + n, e.pointer(right, n * TILE_BYTES, 1), wide)
-                    self.prefetch(e.pointer(right, n * TILE * TILE_BYTES, 1), TILE * self.wide)
+                    tile(e, "tileloadd64", _RIGHT + n, e.pointer(right, n * ROW_BYTES, 1), wide)
+                    self.prefetch(e.pointer(right, n * TILE * ROW_BYTES, 1), TILE * self.wide)
                 tile(e, self.kernel.multiply, r * self.across + n, _LEFT + r, _RIGHT + n)
-        self.left.set(e.pointer(left, TILE * TILE_BYTES, 1))
+        self.left.set(e.pointer(left, TILE * ROW_BYTES, 1))
         self.right.set(e.pointer(right, TILE * self.wide, 1))
         self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(TILE)))
 
     def prefetch(self, place: V, ahead: int) -> None:
-        """Prefetch a tile, some tiles of some bytes further on."""
-        for line in range(0, TILE * TILE_BYTES, LINE_BYTES):
+        """Prefetch the tile that is `TILES_AHEAD` tiles after one; they are `ahead` bytes apart."""
+        for line in range(0, TILE * ROW_BYTES, LINE_BYTES):
             self.e.prefetch(self.e.pointer(place, TILES_AHEAD * ahead + line, 1), level=1)
 
     def copy_rows(self, copy: Callable[[V, V], None]) -> None:
@@ -193,15 +193,15 @@ class _Body:
     def read_row(self, there: V, room: V) -> None:
         e, type = self.e, vector(I32, TILE)
         for n in range(self.across):
-            value = e.load(type, e.pointer(there, n * TILE_BYTES, 1), 4)
-            e.store(value, e.pointer(room, n * TILE_BYTES, 1), TILE_BYTES)
+            value = e.load(type, e.pointer(there, n * ROW_BYTES, 1), 4)
+            e.store(value, e.pointer(room, n * ROW_BYTES, 1), ROW_BYTES)
 
     def write_row(self, there: V, room: V) -> None:
         e, rounds = self.e, self.kernel.rounds
         type = vector(FLOAT if rounds else I32, TILE)
-        values = [e.load(type, e.pointer(room, n * TILE_BYTES, 1), TILE_BYTES) for n in range(self.across)]
+        values = [e.load(type, e.pointer(room, n * ROW_BYTES, 1), ROW_BYTES) for n in range(self.across)]
         if rounds:
             e.store(rounded_pairs(e, values), there, 2)
             return
         for n, value in enumerate(values):
-            e.store(value, e.pointer(there, n * TILE_BYTES, 1), 4)
+            e.store(value, e.pointer(there, n * ROW_BYTES, 1), 4)

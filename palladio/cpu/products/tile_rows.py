@@ -19,7 +19,7 @@ from palladio.cpu.emit.lazy_array import StridedArray
 from palladio.cpu.emit.llvm_types import I16, I64, PTR, vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.operands import PackSource, RowReader
-from palladio.cpu.products.tile_kernel import TILE, TILE_BYTES, configure, release, tile
+from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, configure, release, tile
 from palladio.types import dtypes
 
 PART = 2 * TILE
@@ -28,7 +28,7 @@ PART = 2 * TILE
 AHEAD = 2
 """The prefetch distance in blocks: 8 KiB."""
 
-_TILE = TILE * TILE_BYTES
+_TILE = TILE * ROW_BYTES
 """The bytes of a whole tile."""
 
 _LEFT, _RIGHT = 4, 6
@@ -65,7 +65,7 @@ class TileRowKernel:
         the sums, and room for two blocks.
         """
         e = Emitter()
-        e.declared["no_sums"] = f"@no_sums = internal constant [{_TILE} x i8] zeroinitializer, align {TILE_BYTES}"
+        e.declared["no_sums"] = f"@no_sums = internal constant [{_TILE} x i8] zeroinitializer, align {ROW_BYTES}"
         e.label("entry")
         _Body(e, self).emit()
         parameters = "ptr noalias readonly %lhs, ptr noalias readonly %matrix, i64 %row, ptr %after, i64 %columns, "
@@ -85,7 +85,7 @@ class _Body:
 
     def emit(self) -> None:
         e, kernel, matrix, room = self.e, self.kernel, V("%matrix", PTR), V("%room", PTR)
-        blocks = e.binary("udiv", e.index(e.add(self.whole, TILE_BYTES - 1)), i64(TILE_BYTES))
+        blocks = e.binary("udiv", e.index(e.add(self.whole, ROW_BYTES - 1)), i64(ROW_BYTES))
         with e.loop(0, kernel.parts * TILE) as pair:
             self.join_rows(e.pointer(matrix, e.mul(pair, e.mul(self.row, 2)), 1), room, pair)
         with e.loop(0, V("%turns", I64)) as turn:
@@ -101,7 +101,7 @@ class _Body:
                 joins = e.pointer(room, e.mul(e.binary("xor", odd, i64(1)), kernel.bytes_of_block), 1)
                 after = e.add(block, 1)
                 source = self.choose(after, here, following, self.start_of(after))
-                ahead = e.mul(e.add(block, AHEAD), TILE_BYTES)
+                ahead = e.mul(e.add(block, AHEAD), ROW_BYTES)
                 fetched = self.choose(e.add(block, AHEAD), here, e.pointer(later, e.sub(0, self.whole), 1), ahead, True)
                 sums = e.pointer(V("%sums", PTR), e.mul(block, 2 * kernel.tiles * _TILE), 1)
                 self.multiply(left, joined, sums, starts, self.join(source, joins, fetched))
@@ -109,8 +109,8 @@ class _Body:
     def start_of(self, block: Int) -> V:
         """The byte offset of a block of columns: the last one has some columns of the one before if it must."""
         e = self.e
-        last = e.index(e.sub(self.whole, TILE_BYTES))
-        return e.intrinsic("smin", I64, e.index(e.mul(block, TILE_BYTES)), last)
+        last = e.index(e.sub(self.whole, ROW_BYTES))
+        return e.intrinsic("smin", I64, e.index(e.mul(block, ROW_BYTES)), last)
 
     def choose(self, block: Int, here: V, there: V, offset: Int, past: bool = False) -> V:
         """The address of a block of some rows, or past their end of other ones.
@@ -119,7 +119,7 @@ class _Body:
             past: whether the offset counts on from the end.
         """
         e = self.e
-        inside = e.compare("icmp slt", e.index(e.mul(block, TILE_BYTES)), self.whole)
+        inside = e.compare("icmp slt", e.index(e.mul(block, ROW_BYTES)), self.whole)
         if past:
             return e.pointer(e.select(inside, here, there), offset, 1)
         return e.select(inside, e.pointer(here, offset, 1), there)
@@ -142,7 +142,7 @@ class _Body:
         for half in range(2):
             lanes = ", ".join(f"i32 {half * TILE + n}, i32 {PART + half * TILE + n}" for n in range(TILE))
             both = e.value(type, f"shufflevector {x}, {y}, <{PART} x i32> <{lanes}>")
-            e.store(both, e.pointer(target, e.mul(e.add(e.mul(pair, 2), half), TILE_BYTES), 1), TILE_BYTES)
+            e.store(both, e.pointer(target, e.mul(e.add(e.mul(pair, 2), half), ROW_BYTES), 1), ROW_BYTES)
 
     def multiply(self, left: V, joined: V, sums: V, starts: V, join: Iterator[None]) -> None:
         """Multiply a block with all rows, two tiles of these at a time, while another one is joined."""
@@ -171,7 +171,7 @@ class _Body:
         Args:
             sums: the address of the sums, and whether they begin at zero.
         """
-        e, (place, starts), stride = self.e, sums, i64(TILE_BYTES)
+        e, (place, starts), stride = self.e, sums, i64(ROW_BYTES)
         zeros, found = V("@no_sums", PTR), []
 
         def of_sums(r: int, n: int) -> V:
@@ -182,7 +182,7 @@ class _Body:
 
         def multiply(r: int, n: int) -> None:
             if r == 0:
-                tile(e, "tileloadd64", _RIGHT + n, e.pointer(columns, n * TILE_BYTES, 1), i64(2 * TILE_BYTES))
+                tile(e, "tileloadd64", _RIGHT + n, e.pointer(columns, n * ROW_BYTES, 1), i64(2 * ROW_BYTES))
             tile(e, "tdpbf16ps", 2 * r + n, _LEFT + r, _RIGHT + n)
 
         each = [(r, n) for r in range(down) for n in range(2)]

@@ -1,4 +1,4 @@
-"""The host's processor and its instructions, as the CPUID instruction reports them, and what the system grants of them.
+"""The host's processor and its instructions, as CPUID reports them, and the permission to use tile registers.
 
 Sources: Intel's Software Developer's Manual, volume 2, CPUID and XGETBV; AMD's, volume 3, appendix E; the documentation
 of the Linux kernel, "Using XSTATE features in user space applications".
@@ -75,7 +75,7 @@ _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 """The number of the system call on x86-64, ARCH_REQ_XCOMP_PERM, and the number of the state."""
 
 
-def tiles_are_granted() -> bool:
+def request_tiles() -> bool:
     """Ask the system for the tile registers, for all threads of this process; returns whether they may be used."""
     if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32:
         return False

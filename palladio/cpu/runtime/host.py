@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from palladio.base import knobs
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.runtime.caches import cache_bytes
-from palladio.cpu.runtime.cpuid import tiles_are_granted
+from palladio.cpu.runtime.cpuid import request_tiles
 from palladio.cpu.runtime.detected import detected
 
 _TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
@@ -134,7 +134,7 @@ def _sets(native: Processor, has: frozenset[str]) -> list[str]:
 @functools.cache
 def _native() -> tuple[Processor, frozenset[str]]:
     found = detected()
-    has = found.has if found.has >= _TILES and tiles_are_granted() else found.has - _TILES
+    has = found.has if found.has >= _TILES and request_tiles() else found.has - _TILES
     native = Processor.of(found.triple, found.cpu, found.features, has)
     return replace(native, near_bytes=cache_bytes()[1]), has
 
