@@ -11,14 +11,11 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
 from palladio.cpu.products.operands import PackSource, Range
-from palladio.cpu.products.tile_kernel import TILE
+from palladio.cpu.products.tile_kernel import TILE, divided
 from palladio.types.dtypes import DType
 
 KEPT_BYTES = 8 << 20
 """Bytes of packed blocks that a thread keeps for one product."""
-
-SHIFT = TILE.bit_length() - 1
-"""The binary logarithm of the size of a tile."""
 
 # Rows a multiple of the page size apart would evict each other from the cache.
 _APART = 16
@@ -49,7 +46,7 @@ class RowPanel:
         if not self.blocking.on_tiles:
             self.buffer.put(self.e, (row, step), value, width)
             return
-        self.by_tiles.put(self.e, self.tile_index(row, step, width), value, width)
+        self.by_tiles.put(self.e, self.tile_index(row, step), value, width)
 
     @property
     def by_tiles(self) -> StridedArray:
@@ -57,18 +54,12 @@ class RowPanel:
         apart, shape = self.buffer.strides[0], (1, 1, TILE, TILE)
         return StridedArray(self.buffer.base, (self.e.mul(TILE, apart), TILE**2, TILE, 1), shape, self.buffer.dtype)
 
-    def tile_index(self, row: Int, step: Int, width: int) -> tuple[Int, Int, Int, Int]:
+    def tile_index(self, row: Int, step: Int) -> tuple[Int, Int, Int, Int]:
         """The index among the tiles of the word of a row at a step; one that is not known is a multiple of 16."""
         e = self.e
-        above, inside = self.divided(row)
-        before, word = self.divided(step) if isinstance(step, int) else (e.binary("lshr", step, i64(SHIFT)), 0)
-        return above, before, inside, word
-
-    def divided(self, position: Int) -> tuple[Int, Int]:
-        """The number of the tile at a position, and the position in it."""
-        if isinstance(position, int):
-            return divmod(position, TILE)
-        return self.e.binary("lshr", position, i64(SHIFT)), self.e.binary("and", position, i64(TILE - 1))
+        above, inside = divided(e, row)
+        before, word = divided(e, step)
+        return above, before, inside, word if isinstance(step, int) else 0
 
     def in_place(self, row: Int, height: int, block: KBlock) -> StridedArray | None:
         """Some rows of a left operand, in place."""
@@ -88,7 +79,7 @@ class RowPanel:
         if rest:
             e = self.e
             with e.loop(0, height) as r:
-                place = self.by_tiles.address(e, self.tile_index(r, block.laid, rest))
+                place = self.by_tiles.address(e, self.tile_index(r, block.laid))
                 fill(e, StridedArray(place, (rest, 1), (1, rest), self.blocking.word), 0)
 
     def lay_out_part(self, lhs: PackSource, row: Int, height: Int, place: int, k: Int, count: Int) -> None:
@@ -137,7 +128,7 @@ class RowPanel:
                 self.put(e.add(row, n), step, value, width)
             return
         for n in range(width):
-            above, before, inside, word = self.tile_index(e.add(row, n), step, size)
+            above, before, inside, word = self.tile_index(e.add(row, n), step)
             for s, value in enumerate(columns):
                 self.by_tiles.put(e, (above, before, inside, e.add(word, s)), e.lane(value, n), 1)
 

@@ -68,6 +68,13 @@ def release(e: Emitter) -> None:
     tile(e, "tilerelease")
 
 
+def divided(e: Emitter, position: Int) -> tuple[Int, Int]:
+    """The number of the tile at a position, and the position in it."""
+    if isinstance(position, int):
+        return divmod(position, TILE)
+    return e.binary("lshr", position, i64(TILE.bit_length() - 1)), e.binary("and", position, i64(TILE - 1))
+
+
 @dataclass(frozen=True)
 class TileKernel:
     """A function that adds a panel of rows times a panel of columns to a block of sums.

@@ -19,7 +19,7 @@ from palladio.cpu.emit.lazy_array import StridedArray
 from palladio.cpu.emit.llvm_types import I16, I64, PTR, vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.operands import PackSource, RowReader
-from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, configure, release, tile
+from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, configure, divided, release, tile
 from palladio.types import dtypes
 
 PART = 2 * TILE
@@ -237,7 +237,7 @@ class RowsOnTiles:
         room = StridedArray(self.rows, (e.mul(tiles, above), above, TILE, 1), (1, 1, TILE, TILE), word)
         with e.loop(0, count) as row, e.loop(0, self.lhs.columns, TILE) as step:
             value = self.lhs.element(e.add(low, row), step, TILE)
-            room.put(e, (self.tile_of(step), *self.divided(row), 0), value, TILE)
+            room.put(e, (divided(e, step)[0], *divided(e, row), 0), value, TILE)
 
     def call(self, tiles: int) -> None:
         """Multiply the rows, which take some tiles."""
@@ -255,11 +255,11 @@ class RowsOnTiles:
     def sums_of(self, row: Int, tiles: V) -> RowReader:
         """The sums of a row, from (column, width)."""
         e = self.e
-        above, inside = self.divided(row)
+        above, inside = divided(e, row)
         base = e.pointer(self.sums, e.add(e.mul(above, TILE * TILE), e.mul(inside, TILE)), 4)
 
         def at(column: Int, width: int) -> V:
-            number, place = self.divided(column)
+            number, place = divided(e, column)
             if self.columns % PART:  # the last block begins with the last columns of the one before
                 is_last = e.compare("icmp eq", e.index(number), i64(self.columns // TILE - 1))
                 number = e.select(is_last, i64(self.columns // TILE), e.index(number))
@@ -267,13 +267,3 @@ class RowsOnTiles:
             return registers.load(e, e.pointer(base, offset, 4), dtypes.FLOAT32, width)
 
         return at
-
-    def tile_of(self, position: Int) -> Int:
-        """The number of the tile at a position."""
-        return self.divided(position)[0]
-
-    def divided(self, position: Int) -> tuple[Int, Int]:
-        """The number of the tile at a position, and the position in it."""
-        if isinstance(position, int):
-            return divmod(position, TILE)
-        return self.e.binary("lshr", position, i64(4)), self.e.binary("and", position, i64(TILE - 1))
