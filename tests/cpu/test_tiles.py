@@ -18,6 +18,7 @@ from palladio.call import staged
 from palladio.cpu import engine
 from palladio.cpu.launches import engine as launch_engine
 from palladio.cpu.products import dot as products
+from palladio.cpu.products import product
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.machine_code import MachineCode, assembly
@@ -168,6 +169,25 @@ def test_columns_that_do_not_fit_a_cache_are_multiplied_with_several_panels_of_r
     assert_right(found[:70], reference(x[:70], matrices[0], FLOAT32))
     assert_right(found[70:139], reference(x[70:139], matrices[2], FLOAT32))
     assert on_tiles(tiles) == {"tdpbf16ps"}
+
+
+@pytest.mark.parametrize("tiles", ["model"], indirect=True)
+def test_a_long_product_that_is_interrupted_leaves_no_registers_in_use(
+    tiles: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(product, "LONG", 0)
+    x, y = (random(np.random.default_rng(n), (64, 64), BFLOAT16) for n in range(2))
+    call = pl.pallas_call(dot(False, False, FLOAT32), pl.ShapeDtypeStruct((64, 64), FLOAT32), interpret="cpu")
+    assert_right(call(x, y), reference(x, y, FLOAT32))
+    (text,) = [each for each in tiles if "tdpbf16ps" in each]
+    kernel, in_use, ends = text[text.index("@kernel(") :], False, 0
+    for event in re.findall(r"ldtilecfg\(|tilerelease\(|@multiply_tdp|ret i32 1", kernel):
+        if event.startswith(("ldtilecfg", "tilerelease")):
+            in_use = event.startswith("ldtilecfg")
+        else:
+            ends += event.startswith("ret")
+            assert in_use == event.startswith("@multiply")
+    assert ends and not in_use
 
 
 @pytest.mark.parametrize("least", [32, 33])
