@@ -180,7 +180,7 @@ def product(dtype: Any) -> Callable[[], None]:
     def kernel(x: Any, y: Any, out: Any) -> None:
         out[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
 
-    x, y = np.ones((42, 40), dtype), np.ones((40, 64), dtype)
+    x, y = np.ones((42, 80), dtype), np.ones((80, 64), dtype)
     return lambda: pl.pallas_call(kernel, X, interpret="cpu")(x, y)
 
 
