@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from palladio.base import knobs
-from palladio.cpu.products.tile_kernel import PALETTE
+from palladio.cpu.emit.emitter import Emitter, V, i64
+from palladio.cpu.emit.llvm_types import PTR
+from palladio.cpu.products.tile_kernel import ROW_BYTES, configure, release, tile
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.machine_code import MachineCode
@@ -112,28 +115,12 @@ def _text(lanes: int, sums: int, pairs: bool, fuses: bool) -> str:
         f"  %a{n} = getelementptr {vector}, ptr %memory, i64 {n}\n  store {vector} %t{n}, ptr %a{n}, align 4"
         for n in range(sums)
     ]
-    return "\n".join(
-        [
-            declared,
-            "define i32 @kernel(ptr %memory, ptr %sizes, ptr %arena, i64 %first, i64 %last) {",
-            "entry:",
-            f"  %x = load {operand}, ptr %memory, align 4",
-            f"  %beside = getelementptr {vector}, ptr %memory, i64 1",
-            f"  %y = load {operand}, ptr %beside, align 4",
-            "  br label %steps",
-            "steps:",
-            "  %step = phi i64 [ %first, %entry ], [ %following, %steps ]",
-            *phis,
-            *lines,
-            "  %following = add i64 %step, 1",
-            "  %more = icmp slt i64 %following, %last",
-            "  br i1 %more, label %steps, label %done",
-            "done:",
-            *stores,
-            "  ret i32 0",
-            "}",
-        ]
-    )
+    operands = [
+        f"  %x = load {operand}, ptr %memory, align 4",
+        f"  %beside = getelementptr {vector}, ptr %memory, i64 1",
+        f"  %y = load {operand}, ptr %beside, align 4",
+    ]
+    return _kernel([declared], operands, [*phis, *lines], stores)
 
 
 _TILE_PRODUCTS = [(0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)]
@@ -142,32 +129,38 @@ _TILE_PRODUCTS = [(0, 4, 6), (1, 4, 7), (2, 5, 6), (3, 5, 7)]
 
 def _tile_text() -> str:
     """A kernel that adds the product of two tiles to each of four tiles of sums in every step."""
-    text = "".join(f"\\{byte:02X}" for byte in PALETTE)
-    sums, operands = sorted({n for n, _, _ in _TILE_PRODUCTS}), sorted({n for _, *of in _TILE_PRODUCTS for n in of})
+    before, step, after = Emitter(), Emitter(), Emitter()
+    memory = V("%memory", PTR), i64(ROW_BYTES)
+    configure(before)
+    for n in {n for n, _, _ in _TILE_PRODUCTS}:
+        tile(before, "tilezero", n)
+        tile(after, "tilestored64", n, *memory)
+    for n in {n for _, *operands in _TILE_PRODUCTS for n in operands}:
+        tile(before, "tileloadd64", n, *memory)
+    for product in _TILE_PRODUCTS:
+        tile(step, "tdpbf16ps", *product)
+    release(after)
+    declared = before.declared | step.declared | after.declared
+    return _kernel(declared.values(), before.lines, step.lines, after.lines)
+
+
+def _kernel(declared: Iterable[str], before: Iterable[str], step: Iterable[str], after: Iterable[str]) -> str:
+    """A kernel that runs a number of steps, with code before and after them; a step begins with its phis."""
     return "\n".join(
         [
-            f'@configuration = internal constant [64 x i8] c"{text}", align 64',
-            "declare void @llvm.x86.ldtilecfg(ptr)",
-            "declare void @llvm.x86.tilerelease()",
-            "declare void @llvm.x86.tilezero(i8 immarg)",
-            "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)",
-            "declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)",
-            "declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)",
+            *declared,
             "define i32 @kernel(ptr %memory, ptr %sizes, ptr %arena, i64 %first, i64 %last) {",
             "entry:",
-            "  call void @llvm.x86.ldtilecfg(ptr @configuration)",
-            *(f"  call void @llvm.x86.tilezero(i8 {n})" for n in sums),
-            *(f"  call void @llvm.x86.tileloadd64(i8 {n}, ptr %memory, i64 64)" for n in operands),
+            *before,
             "  br label %steps",
             "steps:",
             "  %step = phi i64 [ %first, %entry ], [ %following, %steps ]",
-            *(f"  call void @llvm.x86.tdpbf16ps(i8 {n}, i8 {x}, i8 {y})" for n, x, y in _TILE_PRODUCTS),
+            *step,
             "  %following = add i64 %step, 1",
             "  %more = icmp slt i64 %following, %last",
             "  br i1 %more, label %steps, label %done",
             "done:",
-            *(f"  call void @llvm.x86.tilestored64(i8 {n}, ptr %memory, i64 64)" for n in sums),
-            "  call void @llvm.x86.tilerelease()",
+            *after,
             "  ret i32 0",
             "}",
         ]

@@ -33,7 +33,7 @@ BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 INT8, UINT8, INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
 
 NATIVE = ["native"] if host.current().multiplies_tiles else []
-"""What runs tile registers beside their model."""
+"""The ways to run a test besides on the model of the tile registers."""
 
 TOLERANCE = {FLOAT32: 1e-6, BFLOAT16: 4e-3}
 """Relative error norms: of sums in float32, and of those rounded to bfloat16."""
@@ -125,7 +125,7 @@ SIZES = [
 
 
 def dot(x_turned: bool, y_turned: bool, sums: np.dtype, adds: bool = False) -> Any:
-    """A kernel that multiplies two matrices, each of which may be in memory as its transpose."""
+    """A kernel that multiplies two matrices, each of them given transposed if it is turned."""
 
     def kernel(x: Any, y: Any, *refs: Any) -> None:
         *begin, out = refs
@@ -456,7 +456,7 @@ def test_attention(m: int, n: int, causal: bool, tiles: Texts) -> None:
 def test_what_is_not_a_number_stays_in_its_row_and_column(
     depth: int, special: float, flips: tuple[bool, bool], tiles: Texts
 ) -> None:
-    """Rows and steps that fill up a tile are no others' values, and an infinity meets no zero that is not there."""
+    """Padding rows and steps of a tile do not affect others: an infinity is never multiplied by a padding zero."""
     rng = np.random.default_rng(0)
     x, y = np.abs(random(rng, (37, depth), BFLOAT16)) + 1, np.abs(random(rng, (depth, 48), BFLOAT16)) + 1
     x, y = x.astype(BFLOAT16), y.astype(BFLOAT16)

@@ -33,7 +33,7 @@ def flushed(x: Array) -> Array:
 
 
 def rounded(exact: Array, error: Array) -> Array:
-    """The float32 nearest to `exact + error`, two float64 of which the second is what the first lacks; flushed.
+    """The float32 nearest to `exact + error`, a float64 and its rounding error; subnormal results are flushed.
 
     The first is rounded to odd before, so that it is not rounded twice: its last bit says that there is more.
     """

@@ -426,15 +426,14 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
     return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
 
 
-def _fit_tiles(lhs: PackSource, joined: int, one_of_several: bool) -> bool:
+def _fit_tiles(left: Matrix, joined: int, one_of_several: bool = False) -> bool:
     """True if a product of pairs or quads runs on tile registers.
 
     Several products that are summed must each have a multiple of 16 steps. The numbers of rows and columns have no part
     in it: those of a tile of the library depend on the number of threads, and sums must not.
     """
-    if one_of_several and lhs.columns % TILE:
-        return False
-    return host.current().multiplies_tiles and lhs.columns * joined >= LEAST_DEPTH_ON_TILES
+    whole = left.second % (TILE * joined) == 0 or not one_of_several
+    return host.current().multiplies_tiles and whole and left.second >= LEAST_DEPTH_ON_TILES
 
 
 def _product(
@@ -449,18 +448,15 @@ def _product(
             span = low, high
         lhs, rhs = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         further = [(x.joined(scope, 1, 2), y.joined(scope, 0, 2)) for x, y in more]
-        instruction = "tdpbf16ps" if _fit_tiles(lhs, 2, bool(more)) else ""
+        instruction = "tdpbf16ps" if _fit_tiles(left, 2, bool(more)) else ""
         return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further, instruction=instruction)
     if span is None and _takes_quads(left, right, sums):
-        lhs, rhs = left.joined(scope, 1, 4), right.joined(scope, 0, 4, later)
-        if _fit_tiles(lhs, 4, bool(more)):
-            further = [(x.joined(scope, 1, 4), y.joined(scope, 0, 4)) for x, y in more]
-            instruction = "tdpbssd" if left.array.dtype == dtypes.INT8 else "tdpbusd"
-            return Product(scope, lhs, rhs, sums, 4, more=further, instruction=instruction)
-        offset = 128 if left.array.dtype == dtypes.INT8 else 0
+        signed = left.array.dtype == dtypes.INT8
+        instruction = ("tdpbssd" if signed else "tdpbusd") if _fit_tiles(left, 4, bool(more)) else ""
+        offset = 128 if signed and not instruction else 0
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
         further = [(x.joined(scope, 1, 4, flips=offset > 0), y.joined(scope, 0, 4)) for x, y in more]
-        return Product(scope, lhs, rhs, sums, 4, offset=offset, more=further)
+        return Product(scope, lhs, rhs, sums, 4, offset=offset, more=further, instruction=instruction)
     further = [(x.operand(scope, sums), y.operand(scope, sums)) for x, y in more]
     lhs, rhs = left.operand(scope, sums), right.operand(scope, sums, later)
     return Product(scope, lhs, rhs, sums, span=span, few=few, more=further)
@@ -504,7 +500,7 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
 def _fit_rows_on_tiles(left: Matrix, right: Matrix, matrix: StridedArray) -> bool:
     """True if pairs of a matrix in memory, whose rows are contiguous, are multiplied on tile registers in place."""
     whole = right.first % PART == 0 and right.second >= PART and matrix.strides[1] == 1
-    return host.current().multiplies_tiles and whole and left.second >= LEAST_DEPTH_ON_TILES
+    return whole and _fit_tiles(left, 2)
 
 
 def _few_across(sums: DType) -> int:

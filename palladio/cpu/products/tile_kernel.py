@@ -29,10 +29,10 @@ TILES_DOWN, TILES_ACROSS = 2, 2
 TILES_AHEAD = 2
 """The prefetch distance, in tiles along the summed axis, of both panels."""
 
-_LEFT, _RIGHT = 4, 6
+LEFT, RIGHT = 4, 6
 """The numbers of the first tile register of the left and of the right panel; those of sums begin at 0."""
 
-PALETTE = bytes([1, *[0] * 15, *[ROW_BYTES, 0] * 8, *[0] * 16, *[TILE] * 8, *[0] * 8])
+_PALETTE = bytes([1, *[0] * 15, *[ROW_BYTES, 0] * 8, *[0] * 16, *[TILE] * 8, *[0] * 8])
 """The configuration of tile registers: all eight are whole tiles."""
 
 _INTRINSICS = {
@@ -58,8 +58,8 @@ def tile(e: Emitter, name: str, *arguments: int | V) -> None:
 
 def configure(e: Emitter) -> None:
     """Give the tile registers of this thread their shapes; their values are zero."""
-    text = "".join(f"\\{byte:02X}" for byte in PALETTE)
-    e.declared["tiles"] = f'@tiles = internal constant [{len(PALETTE)} x i8] c"{text}", align 64'
+    text = "".join(f"\\{byte:02X}" for byte in _PALETTE)
+    e.declared["tiles"] = f'@tiles = internal constant [{len(_PALETTE)} x i8] c"{text}", align 64'
     tile(e, "ldtilecfg", V("@tiles", PTR))
 
 
@@ -175,13 +175,13 @@ class _Body:
         between, wide = e.mul(self.kernel.stride, TILE * WORD), i64(self.wide)
         for r in range(self.down):
             place = e.pointer(left, e.mul(between, r), 1)
-            tile(e, "tileloadd64", _LEFT + r, place, i64(ROW_BYTES))
+            tile(e, "tileloadd64", LEFT + r, place, i64(ROW_BYTES))
             self.prefetch(place, TILE * ROW_BYTES)
             for n in range(self.across):
                 if r == 0:
-                    tile(e, "tileloadd64", _RIGHT + n, e.pointer(right, n * ROW_BYTES, 1), wide)
+                    tile(e, "tileloadd64", RIGHT + n, e.pointer(right, n * ROW_BYTES, 1), wide)
                     self.prefetch(e.pointer(right, n * TILE * ROW_BYTES, 1), TILE * self.wide)
-                tile(e, self.kernel.multiply, r * self.across + n, _LEFT + r, _RIGHT + n)
+                tile(e, self.kernel.multiply, r * self.across + n, LEFT + r, RIGHT + n)
         self.left.set(e.pointer(left, TILE * ROW_BYTES, 1))
         self.right.set(e.pointer(right, TILE * self.wide, 1))
         self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(TILE)))

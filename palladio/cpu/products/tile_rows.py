@@ -19,7 +19,7 @@ from palladio.cpu.emit.lazy_array import StridedArray
 from palladio.cpu.emit.llvm_types import I16, I64, PTR, vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.operands import PackSource, RowReader
-from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, configure, divided, release, tile
+from palladio.cpu.products.tile_kernel import LEFT, RIGHT, ROW_BYTES, TILE, configure, divided, release, tile
 from palladio.types import dtypes
 
 PART = 2 * TILE
@@ -30,9 +30,6 @@ AHEAD = 2
 
 _TILE = TILE * ROW_BYTES
 """The bytes of a whole tile."""
-
-_LEFT, _RIGHT = 4, 6
-"""The numbers of the first tile register of the left operand and of the matrix; those of sums begin at 0."""
 
 
 @dataclass(frozen=True)
@@ -182,15 +179,15 @@ class _Body:
 
         def multiply(r: int, n: int) -> None:
             if r == 0:
-                tile(e, "tileloadd64", _RIGHT + n, e.pointer(columns, n * ROW_BYTES, 1), i64(2 * ROW_BYTES))
-            tile(e, "tdpbf16ps", 2 * r + n, _LEFT + r, _RIGHT + n)
+                tile(e, "tileloadd64", RIGHT + n, e.pointer(columns, n * ROW_BYTES, 1), i64(2 * ROW_BYTES))
+            tile(e, "tdpbf16ps", 2 * r + n, LEFT + r, RIGHT + n)
 
         each = [(r, n) for r in range(down) for n in range(2)]
         if part == 0:
             found += [partial(load_sums, r, n) for r, n in each]
         for r, n in each:
             if n == 0:
-                found.append(partial(tile, e, "tileloadd64", _LEFT + r, e.pointer(rows, r * _TILE, 1), stride))
+                found.append(partial(tile, e, "tileloadd64", LEFT + r, e.pointer(rows, r * _TILE, 1), stride))
             found.append(partial(multiply, r, n))
         if part == self.kernel.parts - 1:
             found += [partial(tile, e, "tilestored64", 2 * r + n, of_sums(r, n), stride) for r, n in each]
@@ -222,7 +219,7 @@ class RowsOnTiles:
     def run_rows(self, low: Int, count: Int) -> Callable[[Int], RowReader]:
         """Emit the product for `count` rows from `low` on; returns the sums of each by its number."""
         e = self.e
-        tiles = e.binary("lshr", e.index(e.add(count, TILE - 1)), i64(4))
+        tiles = e.index(divided(e, e.add(count, TILE - 1))[0])
         self.lay_out(low, count, tiles)
         configure(e)
         for each in range(1, self.most + 1):
