@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import FALSE, Emitter, V, i64
 from palladio.cpu.emit.llvm_types import BFLOAT, I1, I8, I16, I64, PTR, LlvmType, integer, vector
+from palladio.cpu.runtime import host
 from palladio.types.dtypes import DType
 
 LINE_BYTES = 64
@@ -17,9 +18,9 @@ STEPS_AHEAD = 16
 """The prefetch distance, in steps, of packed columns, which come from a second-level or last-level cache."""
 
 STEPS_TOGETHER = 2
-"""The steps of a turn of the innermost loop. A processor with two multiplications a cycle executes 56 instructions in
-the 14 cycles of a step with 28 sums, which has 47; advancing the addresses and ending the loop takes five for each
-turn. With four steps, kernels that alternate between several short loops were slower."""
+"""The steps of a turn of the innermost loop. A processor with two multiplications a cycle executes 56 to 84
+instructions in the 14 cycles of a step with 28 sums, which has 40. Advancing the addresses and ending the loop takes
+four for each turn. With four steps, kernels that alternate between several short loops were slower."""
 
 SUMS_TOGETHER = 4
 """The rows of the next block of sums that are prefetched together, in each line of steps: 8 lines of the cache, which
@@ -187,7 +188,8 @@ class _MicroKernel:
             prefetch()
             self.far.set(e.pointer(self.left.get(), 2 * LINE_BYTES, 1))
             together = 1 if self.packs else STEPS_TOGETHER
-            with e.loop(0, steps, together):
+            end = e.pointer(self.left.get(), steps * self.strides[1], self.word.itemsize)
+            with e.repeat(functools.partial(self.before, end)):
                 self.steps(together, self.prefetch_rows)
             self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(steps)))
         self.far.set(e.pointer(self.left.get(), 2 * LINE_BYTES, 1))
@@ -196,6 +198,10 @@ class _MicroKernel:
     def remain(self, last: V, steps: int) -> V:
         """True if at least some steps remain before the last ones."""
         return self.e.compare("icmp ugt", self.remaining.get(), self.e.index(self.e.add(last, steps - 1)))
+
+    def before(self, end: V) -> V:
+        """True if the current step in the left panel is not yet at an address."""
+        return self.e.compare("icmp ne", self.left.get(), end)
 
     def after(self, steps: V) -> V:
         """The number of steps that remain after some."""
@@ -241,6 +247,7 @@ class _MicroKernel:
 
     def steps(self, count: int, prefetch: Callable[[], None]) -> None:
         """Some steps one after the other, with prefetches in each."""
+        self.left.set(in_a_register(self.e, self.left.get()))
         totals = [total.get() for total in self.totals]
         for _ in range(count):
             prefetch()
@@ -337,11 +344,47 @@ def _multiplied(
     """The sums, plus each element of a step of the left panel, given by address, times the vectors of the right one."""
     found: list[V] = []
     multiply = {1: multiply_add, 2: multiply_pairs, 4: multiply_quads}[joined]
-    for place in lefts:
+    instruction = _instruction_with_memory(columns[0].type, joined)
+    for row, place in enumerate(lefts):
+        begun = totals[len(found) :]
+        if instruction and row % 2:
+            found += [multiply_in_memory(e, instruction, place, *each) for each in zip(columns, begun, strict=False)]
+            continue
         element = e.load(registers.register(word), place, word.itemsize)
         spread = e.splat(element, columns[0].type.width)
-        found += [multiply(e, spread, column, totals[len(found) + n]) for n, column in enumerate(columns)]
+        found += [multiply(e, spread, column, total) for column, total in zip(columns, begun, strict=False)]
     return found
+
+
+def _instruction_with_memory(columns: LlvmType, joined: int) -> str:
+    """The instruction that multiplies a vector by an element in memory and adds the product; empty if there is none."""
+    if host.current().vector_bytes != 64 or columns.width * columns.bits != 512:
+        return ""
+    if joined == 2:
+        return "vdpbf16ps"
+    return {"float": "vfmadd231ps", "double": "vfmadd231pd"}.get(columns.scalar, "") if joined == 1 else ""
+
+
+def multiply_in_memory(e: Emitter, instruction: str, place: V, column: V, total: V) -> V:
+    """The sums plus an element in memory times a vector, by one instruction that reads the element.
+
+    A load that several multiplications share takes an instruction of its own, so LLVM never forms these.
+    """
+    words = column.type
+    text = f'"{instruction} $1{{1to{words.width}}}, $2, $0", "=v,*m,v,0"'
+    given = f"ptr elementtype({words.scalar}) {place.text}, {column}, {total}"
+    return e.value(total.type, f"call {total.type} asm {text}({given})")
+
+
+def in_a_register(e: Emitter, address: V) -> V:
+    """The same address, from which LLVM addresses memory by one register.
+
+    A multiplication with memory that is addressed by two registers counts as two instructions. LLVM forms such
+    addresses where it knows how one changes in a loop; this hides it. Only AVX-512 has such multiplications.
+    """
+    if host.current().vector_bytes != 64:
+        return address
+    return e.value(PTR, f'call ptr asm "", "=r,0"({address})')
 
 
 class Stream:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.llvm_types import I64, PTR, vector
-from palladio.cpu.products.micro_kernel import LINE_BYTES, Variable, multiply_add
+from palladio.cpu.products.micro_kernel import LINE_BYTES, Variable, in_a_register, multiply_add
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.types.dtypes import DType
@@ -105,7 +105,7 @@ class RowKernel:
             registers.load(e, e.pointer(place, n * size, 1), self.dtype, registers.LANES) for n in range(self.vectors)
         ]
         values = [converted(e, value, self.dtype, self.sums) for value in loaded]
-        first = e.pointer(V("%lhs", PTR), left, 1)
+        first = in_a_register(e, e.pointer(V("%lhs", PTR), left, 1))
         for r, row in enumerate(totals):
             element = e.pointer(first, r * self.between, self.sums.itemsize)
             factor = e.load(registers.register(self.sums), element, self.sums.itemsize)

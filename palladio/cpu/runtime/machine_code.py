@@ -64,6 +64,7 @@ def _initialize() -> None:
     llvm.set_option("palladio", _OPTION)  # a second time would be an error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
 
 
 def _target_machine(processor: Processor) -> Any:
