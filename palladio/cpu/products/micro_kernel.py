@@ -344,7 +344,7 @@ def _multiplied(
     """The sums, plus each element of a step of the left panel, given by address, times the vectors of the right one."""
     found: list[V] = []
     multiply = {1: multiply_add, 2: multiply_pairs, 4: multiply_quads}[joined]
-    instruction = _instruction_with_memory(columns[0].type, joined)
+    instruction = _instruction_with_memory(columns[0].type) if joined == 1 else ""
     for row, place in enumerate(lefts):
         begun = totals[len(found) :]
         if instruction and row % 2:
@@ -356,13 +356,11 @@ def _multiplied(
     return found
 
 
-def _instruction_with_memory(columns: LlvmType, joined: int) -> str:
+def _instruction_with_memory(columns: LlvmType) -> str:
     """The instruction that multiplies a vector by an element in memory and adds the product; empty if there is none."""
     if host.current().vector_bytes != 64 or columns.width * columns.bits != 512:
         return ""
-    if joined == 2:
-        return "vdpbf16ps"
-    return {"float": "vfmadd231ps", "double": "vfmadd231pd"}.get(columns.scalar, "") if joined == 1 else ""
+    return {"float": "vfmadd231ps", "double": "vfmadd231pd"}.get(columns.scalar, "")
 
 
 def multiply_in_memory(e: Emitter, instruction: str, place: V, column: V, total: V) -> V:
