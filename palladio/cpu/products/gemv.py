@@ -30,8 +30,9 @@ ROWS = 4
 CHAINS = 8
 """Independent sums, at most."""
 
-STEPS = 8
-"""Rows across the summed axis that are added at a time. Each sum is loaded and stored once for them."""
+STEPS = 16
+"""The most rows across the summed axis that are added at a time where each must be prefetched: each sum is loaded and
+stored once for them. Contiguous rows are added `ROWS` at a time: with more, these were slower."""
 
 
 class Gemv:
@@ -103,10 +104,9 @@ class Gemv:
                     self.poll(rows * self.depth)
         elif self.across is not None:
             fill(self.e, self.result, 0)
-            # More rows at a time are slower if these are contiguous, and faster if each must be prefetched. At most
-            # half of the registers hold the factors.
-            more = self.apart and 2 * ROWS * self.vectors <= host.current().vectors // 2
-            for first, stop, steps in cut(self.depth, 2 * ROWS if more else ROWS):
+            # At most half of the registers hold the factors.
+            held = host.current().vectors // (2 * max(1, self.vectors))
+            for first, stop, steps in cut(self.depth, max(ROWS, min(STEPS, held)) if self.apart else ROWS):
                 with self.e.loop(first, stop, steps) as k:
                     self.add_rows(self.across, k, steps)
                     self.poll(steps * self.free)
