@@ -251,9 +251,12 @@ class Ahead:
             return out
         return found if library == "numpy" else from_numpy(found, library)
 
-    def prepared(self, arrays: Sequence[Any], rows: int | None) -> Callable[[Sequence[Any]], Any] | None:
+    def prepared(self, arrays: Sequence[Any], rows: int | None) -> Callable[..., Any] | None:
         """The function of NumPy arrays in row-major order with the types of these, which it does not check; None if it
         would copy them, or for an executor that has none.
+
+        The function takes an array for the result too, after the arrays: plain, aligned, writable, in row-major order
+        and apart from them. It returns this array; or None, with nothing written, for one of another shape or dtype.
 
         Args:
             rows: as in a call.
@@ -263,7 +266,7 @@ class Ahead:
 
     def in_memory(self, arrays: Sequence[Any], rows: int | None) -> Callable[..., Any] | None:
         """As `prepared`, a function of addresses in host memory or NumPy arrays, and of the values that own the memory.
-        Its result is a tensor; None in a process without PyTorch.
+        Its result is a tensor, or the NumPy array that it is given for the result; None in a process without PyTorch.
         """
         if "torch" not in sys.modules:
             return None
@@ -271,7 +274,11 @@ class Ahead:
         if not hasattr(found, "at") or self._rows is None:
             return None
         as_tensor = tensor_maker(self._result.dtype)  # type: ignore[union-attr]
-        return functools.partial(_run_at_call, lambda given, values: as_tensor(found.at(given, values)))
+
+        def run(given: Sequence[Any], values: Sequence[Any], out: Any = None) -> Any:
+            return as_tensor(found.at(given, values)) if out is None else found.at(given, values, out)
+
+        return functools.partial(_run_at_call, run)
 
     def _prepared(self, rows: int | None, types: list[tuple[Shape, Any]]) -> Any:
         """The executor's function for arrays of these shapes and dtypes; None without one."""
@@ -450,25 +457,51 @@ class KeptCalls:
             executor = choose(interpret, arrays)
             self._calls[(key, *_surroundings(executor))] = call
 
-    def again(self, arrays: tuple[Any, ...], option: Hashable = None) -> Any:
+    def again(self, arrays: tuple[Any, ...], option: Hashable = None, out: Any = None) -> Any:
         """The result of the function that `keep_again` has kept for arrays like these; None if there is none for this
         executor, number of threads, kind of checks and described TPU, while a function is traced, or if it has none.
 
         Args:
             option: as in `keep_again`.
+            out: an array for the result, which is returned. None is the result, and nothing is written, unless it is
+                a NumPy array, aligned, writable, in row-major order and apart from the arrays.
         """
         key = _types_of(arrays, option)
         call = None if key is None else self._kept_again(key)
-        return None if call is None else call(*arrays)
+        if call is None:
+            return None
+        if out is None:
+            return call(*arrays)
+        if (
+            type(out) is not np.ndarray
+            or not out.flags.carray
+            or any(np.may_share_memory(out, each) for each in arrays)
+        ):
+            return None
+        return None if call(*arrays, out=out) is None else out
 
-    def again_in_memory(self, tensors: tuple[Any, ...], option: Hashable = None) -> Any:
-        """As `again`, of tensors in host memory: the function gets their addresses too."""
-        facts = facts_of(tensors) if self._again else None
+    def again_in_memory(self, tensors: tuple[Any, ...], option: Hashable = None, out: Any = None) -> Any:
+        """As `again`, of tensors in host memory: the function gets their addresses too, and `out`, which is a tensor
+        like these, as a NumPy array on its memory.
+        """
+        facts = facts_of(tensors if out is None else (*tensors, out)) if self._again else None
         if facts is None:
             return None
         types, addresses = facts
-        call = self._kept_again((type(option), option, types))
-        return None if call is None else call(*tensors, addresses)
+        call = self._kept_again((type(option), option, types if out is None else types[:-2]))
+        if call is None:
+            return None
+        if out is None:
+            return call(*tensors, addresses)
+        start = addresses.pop()
+        end = start + out.nbytes
+        if any(at < end and start < at + each.nbytes for at, each in zip(addresses, tensors, strict=True)):
+            return None
+        try:
+            array = to_numpy(out, "out")
+        except PalladioError:  # e.g. of a dtype that Palladio does not have
+            return None
+        return out if array.flags.carray and call(*tensors, addresses, out=array) is not None else None
 
     def _kept_again(self, key: Hashable) -> Callable[..., Any] | None:
         """The function that is kept under a key, in the present state of the process."""
@@ -484,6 +517,8 @@ class KeptCalls:
 
         Args:
             option: everything else that it depends on.
+            call: the function. It takes `out` by name, if `again` is called with one, and returns None if that has
+                another shape or dtype than the result.
         """
         self._keep_again(_types_of(arrays, option), call)
 

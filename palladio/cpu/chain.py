@@ -293,14 +293,22 @@ class Prepared:
         self.weight = weight
         self.explain = explain
         self.marked = rows is None
-        self.make = _maker(type if rows is None else ArrayType((rows, *type.shape[1:]), type.dtype))
+        self.type = type if rows is None else ArrayType((rows, *type.shape[1:]), type.dtype)
+        self.make = _maker(self.type)
 
-    def __call__(self, values: Sequence[Array]) -> Array:
-        return self.at(values, values)
+    def __call__(self, values: Sequence[Array], out: Array | None = None) -> Array | None:
+        return self.at(values, values, out)
 
-    def at(self, given: Sequence[Any], values: Sequence[Any]) -> Array:
-        """The result for inputs of any library, given by their addresses, or as NumPy arrays."""
-        result = self.make()
+    def at(self, given: Sequence[Any], values: Sequence[Any], out: Array | None = None) -> Array | None:
+        """The result for inputs of any library, given by their addresses, or as NumPy arrays.
+
+        Args:
+            out: an aligned, writable array in row-major order for the result, apart from the inputs. If it has another
+                shape or dtype, nothing is written, and None is returned.
+        """
+        if out is not None and (out.shape != self.type.shape or out.dtype != self.type.dtype):
+            return None
+        result = self.make() if out is None else out
         try:
             self.chain.run_at((*given, result), (*values, result), self.weight, self.marked)
         except LeftToEvaluator:

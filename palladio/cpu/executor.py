@@ -114,10 +114,10 @@ class _Alone:
         makes_results = isinstance(native.run, GridCall) and native.run.plain and arrays
         self.prepared = self._prepared if makes_results else None
 
-    def _prepared(self, rows: int | None, weight: int) -> Callable[[Sequence[Any]], Any] | None:
+    def _prepared(self, rows: int | None, weight: int) -> Callable[..., Any] | None:
         if rows is None and self.chain is not None:
             return self.chain.prepared(None, weight, self)
-        return None if rows is not None else lambda values: self(values)[0]
+        return None if rows is not None else lambda values, out=None: self(values)[0] if out is None else None
 
     def __call__(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any]:
         try:

@@ -106,8 +106,8 @@ def moe_mlp(
     """
     biases, arrays = (gate_up_bias, down_bias), (tokens, expert_ids, expert_weights, gate_up, down)
     known = type(activation) is str and type(transposed) is bool
-    usual = known and gate_up_bias is None and down_bias is None and interpret is None and out is None
-    done = layer_again(arrays, activation, transposed) if usual else None
+    usual = known and gate_up_bias is None and down_bias is None and interpret is None
+    done = layer_again(arrays, activation, transposed, out) if usual else None
     if done is not None:
         return done
     given, transposed = (*arrays, *biases), require_flag(transposed, "transposed")
@@ -189,10 +189,12 @@ def _hopper(interpret: Any, tokens: Array, gate_up: Array, down: Array) -> Any:
     return on_hopper(interpret, (tokens, gate_up, down), instead=_INSTEAD, argument="tokens, gate_up, down")
 
 
-def layer_again(arrays: tuple[Array, ...], activation: str, transposed: bool) -> Array | None:
-    """`moe_mlp` of tokens, ids, weights and matrices like earlier ones, without checks; None if none was kept."""
+def layer_again(arrays: tuple[Array, ...], activation: str, transposed: bool, out: Array | None = None) -> Array | None:
+    """`moe_mlp` of tokens, ids, weights and matrices like earlier ones, without checks; None if none was kept, or if
+    `out` cannot be used as it is.
+    """
     find = _KNOWN.again if type(arrays[0]) is np.ndarray else _KNOWN.again_in_memory
-    return find(arrays, (activation, transposed))
+    return find(arrays, (activation, transposed), out)
 
 
 def _remember(staged: Any, arrays: Sequence[Array], options: Hashable) -> None:
@@ -202,9 +204,9 @@ def _remember(staged: Any, arrays: Sequence[Array], options: Hashable) -> None:
     if run is None:
         return
     if are_arrays:
-        _KNOWN.keep_again(tuple(arrays), options, lambda *arrays: run(arrays))
+        _KNOWN.keep_again(tuple(arrays), options, lambda *arrays, out=None: run(arrays, out))
     else:
-        _KNOWN.keep_again_in_memory(tuple(arrays), options, lambda *arrays: run(arrays[-1], arrays[:-1]))
+        _KNOWN.keep_again_in_memory(tuple(arrays), options, lambda *arrays, out=None: run(arrays[-1], arrays[:-1], out))
 
 
 def _routed(layer: Layer, ids: Array, weights: Array) -> tuple[Array, Array]:

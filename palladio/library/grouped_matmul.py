@@ -124,13 +124,13 @@ def gmm(
     """
     transpose_rhs = require_flag(transpose_rhs, "transpose_rhs")
     plain = group_offset is None and existing_out is None
-    usual = plain and preferred_element_type is None and tiling is None and interpret is None and out is None
+    usual = plain and preferred_element_type is None and tiling is None and interpret is None
     done = None
     if plain and type(lhs) is not np.ndarray:
         known = "gmm", preferred_element_type, None, transpose_rhs, None, True, True
         done = kept_call(known, interpret, (group_sizes, lhs, rhs), out)
     if done is None and usual:
-        done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs)
+        done = again(_GMM, (lhs, rhs, group_sizes), transpose_rhs, out)
     if done is not None:
         return done
     tiling = one_tiling(tiling, FORWARD)
@@ -199,13 +199,13 @@ def _remember(key: Any, lhs: Array, rhs: Array, group_sizes: Array, transpose_rh
     def fit(counts: list[int]) -> bool:
         return min(counts) >= 0 and sum(counts) <= m  # others are to be refused by the checks
 
-    def product(x: Array, y: Array, sizes: Array) -> Array | None:
+    def product(x: Array, y: Array, sizes: Array, out: Array | None = None) -> Array | None:
         counts = sizes.tolist()
         if not fit(counts):
             return None
-        return run((np.array(counts, np.int32) if wide else sizes, _ZERO, count, x, y))
+        return run((np.array(counts, np.int32) if wide else sizes, _ZERO, count, x, y), out)
 
-    def product_in_memory(x: Array, y: Array, sizes: Array, addresses: list[int]) -> Array | None:
+    def product_in_memory(x: Array, y: Array, sizes: Array, addresses: list[int], out: Any = None) -> Array | None:
         counts = sizes.tolist()
         if not fit(counts):
             return None
@@ -213,7 +213,7 @@ def _remember(key: Any, lhs: Array, rhs: Array, group_sizes: Array, transpose_rh
         given: Any = of_sizes
         if wide:
             given = sizes = np.array(counts, np.int32)
-        return run((given, _ZERO, count, of_x, of_y), (sizes, _ZERO, count, x, y))
+        return run((given, _ZERO, count, of_x, of_y), (sizes, _ZERO, count, x, y), out)
 
     if are_arrays:
         _GMM.keep_again((lhs, rhs, group_sizes), transpose_rhs, product)
@@ -234,8 +234,11 @@ def product_of_one_group(lhs: Array, rhs: Array, transpose_rhs: bool, of_tensors
     if kept is None:
         return None
     first, operands = (sizes, _ZERO, count), (sizes, _ZERO, count, lhs, rhs)
-    run = kept.in_memory(operands, m) if of_tensors else kept.prepared(operands, m)
-    return run and (lambda *given: run(*((*first, *each) for each in given)))
+    if of_tensors:
+        run = kept.in_memory(operands, m)
+        return run and (lambda given, values, out=None: run((*first, *given), (*first, *values), out))
+    run = kept.prepared(operands, m)
+    return run and (lambda arrays, out=None: run((*first, *arrays), out))
 
 
 def _gmm_of_grid(
@@ -423,10 +426,10 @@ class _Padded:
     def __call__(self, sizes: Array, *arrays: Array, **more: Any) -> Array:
         return self.product(_filled(sizes, self.groups), *arrays, **more)
 
-    def prepared(self, arrays: Sequence[Array], rows: int) -> Callable[[Sequence[Array]], Array] | None:
+    def prepared(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array] | None:
         """As `prepared` of the product."""
         run = self.product.prepared((_filled(arrays[0], self.groups), *arrays[1:]), rows)
-        return run and (lambda arrays: run((_filled(arrays[0], self.groups), *arrays[1:])))
+        return run and (lambda arrays, out=None: run((_filled(arrays[0], self.groups), *arrays[1:]), out))
 
     def in_memory(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array] | None:
         """As `in_memory` of the product."""
@@ -434,9 +437,9 @@ class _Padded:
         if run is None:
             return None
 
-        def padded(given: Sequence[Any], arrays: Sequence[Array]) -> Array:
+        def padded(given: Sequence[Any], arrays: Sequence[Array], out: Array | None = None) -> Array:
             sizes = _filled(arrays[0], self.groups)
-            return run((sizes, *given[1:]), (sizes, *arrays[1:]))
+            return run((sizes, *given[1:]), (sizes, *arrays[1:]), out)
 
         return padded
 
@@ -478,17 +481,29 @@ class _Balanced:
         times = np.maximum(sizes[sizes > 0], ROWS_READ)
         return bool(times.max(initial=0) * self.threads <= times.sum())
 
-    def prepared(self, arrays: Sequence[Array], rows: int) -> Callable[[Sequence[Array]], Array] | None:
+    def prepared(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array] | None:
         """As `prepared` of the product."""
         run = self.by_groups.prepared(arrays, rows)
         if run is None:
             return None
-        return lambda arrays: run(arrays) if self.is_even(arrays[0], rows) else self.by_columns(*arrays, rows=rows)
+
+        def balanced(arrays: Sequence[Array], out: Array | None = None) -> Array:
+            if self.is_even(arrays[0], rows):
+                return run(arrays, out)
+            return self.by_columns(*arrays, out=out, rows=rows)
+
+        return balanced
 
     def in_memory(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array | None] | None:
         """As `in_memory` of the product whose groups are spread; for other calls, the function returns None."""
         run = self.by_groups.in_memory(arrays, rows)
-        return run and (lambda given, values: run(given, values) if self.is_even(values[0], rows) else None)
+        if run is None:
+            return None
+
+        def balanced(given: Sequence[Any], values: Sequence[Array], out: Array | None = None) -> Array | None:
+            return run(given, values, out) if self.is_even(values[0], rows) else None
+
+        return balanced
 
 
 def _offset(group_offset: Array | None, groups: int, total: int) -> Array:

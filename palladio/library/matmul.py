@@ -81,10 +81,10 @@ def matmul(
         PalladioValueError, PalladioTypeError: shapes that cannot be multiplied, dtypes that are not floats, or a
             tiling that is not three positive integers.
     """
-    usual = preferred_element_type is None and tiling is None and interpret is None and out is None
+    usual = preferred_element_type is None and tiling is None and interpret is None
     known = "matmul", preferred_element_type, None, False, True
     done = None if type(x) is np.ndarray else kept_call(known, interpret, (x, y), out)
-    if done is not None or (usual and (done := again(_KEPT, (x, y), False)) is not None):
+    if done is not None or (usual and (done := again(_KEPT, (x, y), False, out)) is not None):
         return done
     turned = in_memory_order(y, interpret) if _KEPT.usable else None
     transpose, matrix = (False, y) if turned is None else (True, turned)
@@ -149,11 +149,11 @@ def _remember(x: Any, y: Any, transpose: bool, given: tuple[Any, Any]) -> None:
     if type(given[0]) is np.ndarray:
         run = kept.prepared(operands, x.shape[0])
         if run is not None:
-            _KEPT.keep_again(given, transpose, lambda *arrays: run(arrays))
+            _KEPT.keep_again(given, transpose, lambda *arrays, out=None: run(arrays, out))
         return
     run = kept.in_memory(operands, x.shape[0])
     if run is not None:
-        _KEPT.keep_again_in_memory(given, transpose, lambda x, y, addresses: run(addresses, (x, y)))
+        _KEPT.keep_again_in_memory(given, transpose, lambda x, y, addresses, out=None: run(addresses, (x, y), out))
 
 
 def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None, transpose: bool = False) -> Any:
@@ -206,7 +206,7 @@ class _Group:
         """The product by default options, as `prepared` of a staged function."""
         x, y = arrays
         run = product_of_one_group(x, y[None], self.transpose, False)
-        return run and (lambda arrays: run((arrays[0], arrays[1][None])))
+        return run and (lambda arrays, out=None: run((arrays[0], arrays[1][None]), out))
 
     def in_memory(self, arrays: Sequence[Any], rows: int) -> Callable[..., Any] | None:
         """The same as `in_memory` of a staged function."""

@@ -189,7 +189,7 @@ def _is_of_numpy(dtype: Any) -> bool:
         return False
 
 
-def again(kept: pl.KeptCalls, arrays: tuple[Any, ...], transposed: bool) -> Any:
+def again(kept: pl.KeptCalls, arrays: tuple[Any, ...], transposed: bool, out: Array | None) -> Any:
     """The product by default options of arrays like earlier ones, NumPy's or tensors, without checks; None if no such
     call was kept by `keep_again`.
 
@@ -199,14 +199,15 @@ def again(kept: pl.KeptCalls, arrays: tuple[Any, ...], transposed: bool) -> Any:
         arrays: the operands, and the sizes of groups, if there are any. Matrices in column-major order are multiplied
             as the transposes that they are in memory.
         transposed: True to multiply with the transpose of the right operand.
+        out: an array for the result, or None. One that cannot be used as it is has no such call.
     """
     find = kept.again if type(arrays[0]) is np.ndarray else kept.again_in_memory
-    done = find(arrays, transposed)
+    done = find(arrays, transposed, out)
     if done is not None or not kept.usable:
         return done
     lhs, rhs, *sizes = arrays
     turned = in_memory_order(rhs, None)
-    return None if turned is None else find((lhs, turned, *sizes), not transposed)
+    return None if turned is None else find((lhs, turned, *sizes), not transposed, out)
 
 
 def memory_of(out: Array | None) -> Array | None:

@@ -501,6 +501,20 @@ def test_no_call_is_kept_for_an_option_without_a_hash() -> None:
     assert calls.again((np.ones(2),), ([],)) is None
 
 
+def test_a_kept_call_gets_only_an_array_for_its_result_that_it_can_write_to() -> None:
+    calls, got = pl.KeptCalls(), list[Any]()
+    x = np.ones(2, np.float32)
+    calls.keep_again((x,), None, lambda x, out=None: got.append(out) or ("made" if out is None else out))
+    out = np.zeros(2, np.float32)
+    assert calls.again((x,)) == "made" and calls.again((x,), out=out) is out and got == [None, out]
+    got.clear()
+    fixed, unaligned = np.zeros(2, np.float32), np.zeros(9, np.int8)[1:].view(np.float32)
+    fixed.flags.writeable = False
+    for other in (x, x[1:], np.zeros(4, np.float32)[::2], fixed, unaligned, out.view(np.ma.MaskedArray), [0.0, 0.0]):
+        assert calls.again((x,), out=other) is None
+    assert not got and not out.any() and not unaligned.any()
+
+
 def test_a_static_argument_by_number_may_be_passed_by_keyword() -> None:
     @functools.partial(pl.jit, static_argnums=1)
     def zeros(x: Any, shape: tuple[int, ...]) -> Any:
