@@ -358,7 +358,7 @@ def _multiplied(
 
 def _instruction_with_memory(columns: LlvmType) -> str:
     """The instruction that multiplies a vector by an element in memory and adds the product; empty if there is none."""
-    if host.current().vector_bytes != 64 or columns.width * columns.bits != 512:
+    if not host.current().multiplies_elements or columns.width * columns.bits != 512:
         return ""
     return {"float": "vfmadd231ps", "double": "vfmadd231pd"}.get(columns.scalar, "")
 
@@ -378,9 +378,9 @@ def in_a_register(e: Emitter, address: V) -> V:
     """The same address, from which LLVM addresses memory by one register.
 
     A multiplication with memory that is addressed by two registers counts as two instructions. LLVM forms such
-    addresses where it knows how one changes in a loop; this hides it. Only AVX-512 has such multiplications.
+    addresses where it knows how one changes in a loop; this hides it.
     """
-    if host.current().vector_bytes != 64:
+    if not host.current().multiplies_elements:
         return address
     return e.value(PTR, f'call ptr asm "", "=r,0"({address})')
 

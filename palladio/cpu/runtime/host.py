@@ -33,6 +33,7 @@ class Processor:
         scales: multiplies float32 by powers of two, with VSCALEFPS.
         multiplies_pairs: multiplies pairs of bfloat16 and sums them in float32, with VDPBF16PS.
         multiplies_quads: multiplies four uint8 by four int8 and sums them in int32, with VPDPBUSD.
+        multiplies_elements: multiplies a vector by an element in memory and adds the product in one instruction.
         multiplies_tiles: multiplies tiles of these pairs and quads, with TDPBF16PS, TDPBUSD and TDPBSSD.
         streamed_bytes: the total size of a call's arrays from which it writes past the caches: little of the first ones
             would still be cached at the end.
@@ -51,6 +52,7 @@ class Processor:
     scales: bool
     multiplies_pairs: bool
     multiplies_quads: bool
+    multiplies_elements: bool = False
     multiplies_tiles: bool = False
     streamed_bytes: int = 1 << 25
     fetched_bytes: int = 1 << 18
@@ -72,6 +74,7 @@ class Processor:
             scales=wide,
             multiplies_pairs="avx512bf16" in has,
             multiplies_quads=wide and "avx512vnni" in has,
+            multiplies_elements=wide,
             multiplies_tiles=has >= _TILES and {"avx512bf16", "avx512vnni"} <= has,
         )
 
