@@ -244,7 +244,8 @@ def test_memory_of_an_operand_is_refused_and_memory_beside_it_is_not(
 
 
 @pytest.mark.parametrize("of_tensors", [False, True])
-def test_memory_of_the_sizes_is_refused(of_tensors: bool, longer: list[Any]) -> None:
+def test_memory_of_the_sizes_is_refused(of_tensors: bool, longer: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch.distributed.fsdp", raising=False)  # where it is loaded, sizes are copied
     memory = np.zeros(M * N + 8, np.int32)
     memory[:8] = SIZES
     given = X, MATRICES, memory[:8]
