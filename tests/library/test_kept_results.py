@@ -33,20 +33,6 @@ def compiled() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def longer(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The key of each call that was looked up after checks."""
-    found: list[Any] = []
-    for module in (MATMUL, grouped_matmul):
-
-        def look_up(*args: Any, find: Any = module.call_key, **more: Any) -> Any:
-            found.append(args)
-            return find(*args, **more)
-
-        monkeypatch.setattr(module, "call_key", look_up)
-    return found
-
-
 def product_of(given: tuple[Any, ...]) -> Callable[..., Any]:
     """The function whose operands are given: `gmm` if there are sizes of groups."""
     return gmm if len(given) == 3 else matmul

@@ -29,15 +29,6 @@ def compiled() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def longer(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The key of each call that was looked up after checks."""
-    found: list[Any] = []
-    find = grouped_matmul.call_key
-    monkeypatch.setattr(grouped_matmul, "call_key", lambda *args, **more: found.append(args) or find(*args, **more))
-    return found
-
-
 def product(x: torch.Tensor, rhs: torch.Tensor = RHS, sizes: Any = SIZES) -> torch.Tensor:
     counts = [int(count) for count in sizes]
     rows = x.detach().double().split([*counts, len(x) - sum(counts)])

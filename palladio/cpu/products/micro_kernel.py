@@ -346,13 +346,13 @@ def _multiplied(
     multiply = {1: multiply_add, 2: multiply_pairs, 4: multiply_quads}[joined]
     instruction = _instruction_with_memory(columns[0].type) if joined == 1 else ""
     for row, place in enumerate(lefts):
-        begun = totals[len(found) :]
+        mine = zip(columns, totals[row * len(columns) : (row + 1) * len(columns)], strict=True)
         if instruction and row % 2:
-            found += [multiply_in_memory(e, instruction, place, *each) for each in zip(columns, begun, strict=False)]
+            found += [_multiply_in_memory(e, instruction, place, column, total) for column, total in mine]
             continue
         element = e.load(registers.register(word), place, word.itemsize)
         spread = e.splat(element, columns[0].type.width)
-        found += [multiply(e, spread, column, total) for column, total in zip(columns, begun, strict=False)]
+        found += [multiply(e, spread, column, total) for column, total in mine]
     return found
 
 
@@ -363,7 +363,7 @@ def _instruction_with_memory(columns: LlvmType) -> str:
     return {"float": "vfmadd231ps", "double": "vfmadd231pd"}.get(columns.scalar, "")
 
 
-def multiply_in_memory(e: Emitter, instruction: str, place: V, column: V, total: V) -> V:
+def _multiply_in_memory(e: Emitter, instruction: str, place: V, column: V, total: V) -> V:
     """The sums plus an element in memory times a vector, by one instruction that reads the element.
 
     A load that several multiplications share takes an instruction of its own, so LLVM never forms these.
