@@ -184,7 +184,7 @@ def run_all() -> None:
             results.append(call(*given).tobytes())
         assert results[0] == results[1]
     for pool.after, dtype in itertools.product((True, False), FLOATS[::2]):
-        for k, n in ((24, 20), (24, 4), (3, 20)):
+        for k, n in ((24, 20), (24, 4), (3, 20), (34, 32)):
             run_products_of_any_rows(rng, pool.after, np.dtype(dtype), k, n, None)
         for tiling in ((8, 24, 10), (16, 12, 20)):  # tiles of some rows, and parts of the summed axis
             run_products_of_any_rows(rng, pool.after, np.dtype(dtype), 24, 20, tiling)

@@ -3,80 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import llvmlite.binding as llvm
-import ml_dtypes
 import numpy as np
 import pytest
 
 import palladio as pl
 import palladio.numpy as jnp
-from palladio.call import staged
 from palladio.cpu import engine
-from palladio.cpu.launches import engine as launch_engine
 from palladio.cpu.products import dot as products
 from palladio.cpu.products import product
 from palladio.cpu.runtime import host
-from palladio.cpu.runtime.host import Processor
-from palladio.cpu.runtime.machine_code import MachineCode, assembly
-from palladio.driver.cache import PreparedCache
+from palladio.cpu.runtime.machine_code import assembly
 from palladio.library import attention, gmm, tgmm
-from palladio.library.staging import forget_calls
 from tests.cpu import tile_model
 from tests.cpu.tile_model import TileRegisters
+from tests.cpu.tiles import (
+    BFLOAT16,
+    FLOAT32,
+    SAPPHIRE,
+    Array,
+    Texts,
+    dot,
+    grouped,
+    on_tiles,
+    poison,
+    some_sizes,
+    turned,
+)
 
-Array = Any
-BFLOAT16, FLOAT32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 INT8, UINT8, INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
-
-NATIVE = ["native"] if host.current().multiplies_tiles else []
-"""The ways to run a test besides on the model of the tile registers."""
 
 TOLERANCE = {FLOAT32: 1e-6, BFLOAT16: 4e-3}
 """Relative error norms: of sums in float32, and of those rounded to bfloat16."""
-
-
-class Texts(list[str]):
-    """The LLVM text of each kernel that a test compiles."""
-
-
-def compiled_by(monkeypatch: pytest.MonkeyPatch, registers: TileRegisters | None) -> Texts:
-    """Compile every kernel anew, for a model of the tile registers if one is given."""
-    texts = Texts()
-
-    class Noted(MachineCode):
-        def __init__(self, text: str, *others: Any) -> None:
-            texts.append(text)
-            super().__init__(registers.modelled(text) if registers else text, *others)
-
-    monkeypatch.setattr(staged, "CALLS", PreparedCache())
-    forget_calls()
-    for each in (engine, launch_engine):
-        monkeypatch.setattr(each, "MachineCode", Noted)
-    return texts
-
-
-@pytest.fixture(params=["model", *NATIVE])
-def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Texts]:
-    """A processor with tile registers, the host's or a model, which multiplies small products on them too.
-
-    No test may leave the registers in use.
-    """
-    monkeypatch.setenv("PALLADIO_CPU", "native")
-    monkeypatch.setattr(products, "LEAST_DEPTH_ON_TILES", 0)
-    if request.param == "native":
-        yield compiled_by(monkeypatch, None)
-        forget_calls()
-        return
-    monkeypatch.setenv("PALLADIO_CACHE", "0")  # the text has addresses of this process
-    registers = TileRegisters()
-    with host.compiling_for(tile_model.processor()):
-        yield compiled_by(monkeypatch, registers)
-    forget_calls()
-    assert not registers.faults and not registers.in_use
 
 
 def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -84,11 +44,6 @@ def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) ->
         return rng.standard_normal(shape).astype(dtype)
     extremes = np.iinfo(dtype)
     return rng.integers(extremes.min, extremes.max + 1, shape).astype(dtype)
-
-
-def poison(x: Array) -> Array:
-    """An array of the same form that leaves values in memory which no later call may see."""
-    return np.full_like(x, np.nan if x.dtype == BFLOAT16 else 77)
 
 
 def reference(x: Array, y: Array, sums: np.dtype) -> Array:
@@ -105,11 +60,6 @@ def assert_right(found: Array, expected: Array) -> None:
     assert error <= TOLERANCE[found.dtype] * np.linalg.norm(expected), error
 
 
-def on_tiles(texts: Texts) -> set[str]:
-    """The instructions that multiply tiles in what was compiled."""
-    return set(re.findall(r"@llvm\.x86\.(tdp\w+)\(i8 \d", "\n".join(texts)))
-
-
 # Dense products.
 
 KINDS = [(BFLOAT16, BFLOAT16, FLOAT32), (BFLOAT16, BFLOAT16, BFLOAT16), (INT8, INT8, INT32), (UINT8, INT8, INT32)]
@@ -122,22 +72,6 @@ COLUMNS = (16, 32, 48, 80)
 SIZES = [
     (rows, DEPTHS[(3 * n + 1) % len(DEPTHS)], COLUMNS[(5 * n + 2) % len(COLUMNS)], n) for n, rows in enumerate(ROWS)
 ]
-
-
-def dot(x_turned: bool, y_turned: bool, sums: np.dtype, adds: bool = False) -> Any:
-    """A kernel that multiplies two matrices, each of them given transposed if it is turned."""
-
-    def kernel(x: Any, y: Any, *refs: Any) -> None:
-        *begin, out = refs
-        left, right = x[...].T if x_turned else x[...], y[...].T if y_turned else y[...]
-        found = jnp.dot(left, right, preferred_element_type=sums)
-        out[...] = begin[0][...] + found if adds else found
-
-    return kernel
-
-
-def turned(x: Array, flip: bool) -> Array:
-    return np.ascontiguousarray(x.T) if flip else x
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: " ".join(map(str, kind)))
@@ -300,23 +234,6 @@ def test_several_products_are_one_sum(
 
 
 # Rows whose number is known only when the kernel runs.
-
-
-def grouped(x: Array, matrices: Array, sizes: list[int]) -> Array:
-    """Each row times the matrix of its group, in float64; rows of no group are zero."""
-    out, start = np.zeros((len(x), matrices.shape[2])), 0
-    for matrix, size in zip(matrices, sizes, strict=True):
-        out[start : start + size] = reference(x[start : start + size], matrix, FLOAT32)
-        start += size
-    return out
-
-
-def some_sizes(seed: int, most: int) -> list[int]:
-    """Numbers of rows of groups; some are empty."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(0, most + 1, 7)
-    sizes[rng.integers(0, 7, 2)] = 0
-    return [int(size) for size in sizes]
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -618,34 +535,6 @@ def test_the_model_reports_registers_that_are_not_configured() -> None:
 
 
 # The code.
-
-SAPPHIRE = Processor.of("x86_64-unknown-linux-gnu", "sapphirerapids", "", host._X86["amx"][2])
-
-
-class Lowered(Exception):
-    """Ends a call where machine code would be made."""
-
-
-@pytest.fixture
-def text_for_tiles(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The text of the first kernel that a call runs, as it is for a processor with tile registers."""
-    texts: list[str] = []
-
-    def note(text: str) -> None:
-        texts.append(text)
-        raise Lowered
-
-    monkeypatch.setattr(staged, "CALLS", PreparedCache())
-    monkeypatch.setattr(engine, "MachineCode", note)
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-
-    def lower(call: Any, *arrays: Array) -> str:
-        with host.compiling_for(SAPPHIRE), pytest.raises(Lowered):
-            call(*arrays)
-        return texts[-1]
-
-    return lower
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: " ".join(map(str, kind)))

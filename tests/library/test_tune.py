@@ -135,4 +135,5 @@ def test_the_gradient_of_the_matrices_is_tuned_too(last_is_fastest: None) -> Non
     lhs, rhs = normal(0, 48, 40), normal(1, 40, 64)
     (found,) = tune(tgmm, lhs, rhs, [7, 30])
     assert TUNED.find((*tilings.tuning_key("tgmm", lhs, rhs, 2), *found.sizes)) == found.tiling
-    np.testing.assert_array_equal(tgmm(lhs, rhs, [7, 30]), tgmm(lhs, rhs, [7, 30], tiling=found.model))
+    expected = tgmm(lhs, rhs, [7, 30], tiling=found.model)  # which may add up other parts of the rows first
+    np.testing.assert_allclose(tgmm(lhs, rhs, [7, 30]), expected, rtol=1e-5, atol=1e-5)

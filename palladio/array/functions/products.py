@@ -68,7 +68,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
     on the right.
 
     Args:
-        precision: accepted, without effect: products are exact and sums at least float32.
+        precision: accepted, without effect: sums are at least float32, products at least as precise.
         preferred_element_type: the dtype of the result, the common one by default.
 
     Raises:

@@ -25,6 +25,10 @@ level of cache a quarter is left."""
 DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
 
+SPLIT_STEPS = 512
+"""The most steps that are laid out at a time of an operand of several pieces. As many are summed before the sum is
+added to those in memory, so that fewer roundings are of large numbers."""
+
 
 @dataclass(frozen=True)
 class KBlock:
@@ -32,7 +36,7 @@ class KBlock:
 
     Fields:
         first: the first step of the left operand that is laid out.
-        laid: the number of steps that are laid out.
+        laid: the number of steps that are laid out. On tiles, the steps after them are zero.
         begin, count: the first step that is multiplied, and their number.
         packed: the address of these steps of the packed right operand.
         room: the steps that each panel there has room for.
@@ -66,15 +70,24 @@ class Blocking:
         grouped: whether some panels of rows, and the rows after the last one, are laid out at a time: columns that are
             far are multiplied with all of them, panel by panel.
         together: the most panels of rows that are laid out at a time.
+        pieces: the number of words of an element of the packed operands. A tile of each piece follows the last one's.
         on_tiles: whether panels are multiplied on tile registers. A k-block then has whole tiles of steps: an operand
             that ends before is zero from there on.
     """
 
     def __init__(
-        self, e: Emitter, pairs: Sequence[Pair], sums: DType, joined: int, span: Range | None, on_tiles: bool = False
+        self,
+        e: Emitter,
+        pairs: Sequence[Pair],
+        sums: DType,
+        joined: int,
+        span: Range | None,
+        on_tiles: bool = False,
+        pieces: int = 1,
     ) -> None:
         self.e = e
         self.on_tiles = on_tiles
+        self.pieces = pieces
         self.pairs = pairs
         self.lhs, self.rhs = lhs, rhs = pairs[0]
         self.joined = joined
@@ -95,17 +108,23 @@ class Blocking:
         self.height = tallest if on_tiles else max(1, -(-together // panels))
         whole = lhs.columns if len(pairs) > 1 else 1  # a k-block's steps are a multiple of this
         most = whole if self.in_place else max(1, DEPTH_BYTES // (whole * sums.itemsize)) * whole
+        most = SPLIT_STEPS if pieces > 1 else most
         blocks = max(1, -(-self.depth // most))
         granule = max(whole, TILE) if on_tiles and blocks > 1 else whole
         self.steps = max(1, -(-self.depth // granule // blocks)) * granule
-        self.far = self.depth * rhs.columns * self.word.itemsize >= host.current().near_bytes
+        self.far = self.depth * rhs.columns * self.element_bytes >= host.current().near_bytes
         self.grouped = self.far and len(pairs) == 1 and self.span is None and lhs.transposed is None
         self.together = self._together() if self.grouped else 1
 
     def _together(self) -> int:
         """As many panels of rows as fit half of the second level of cache, beside a panel of columns and the next."""
-        fitting = host.current().near_bytes // (2 * self.steps * self.word.itemsize) - 2 * self.wide
+        fitting = host.current().near_bytes // (2 * self.steps * self.element_bytes) - 2 * self.wide
         return max(1, min(fitting // self.height, MOST_TOGETHER, self.lhs.rows // self.height))
+
+    @property
+    def element_bytes(self) -> int:
+        """The bytes of an element of the packed operands."""
+        return self.word.itemsize * self.pieces
 
     @property
     def wide(self) -> int:
@@ -193,7 +212,7 @@ class Blocking:
 
     def k_block(self, packed: V, k: Int, steps: int) -> KBlock:
         """A k-block of all steps in a range, packed after the steps before it."""
-        place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.word.itemsize)
+        place = self.e.pointer(packed, self.e.mul(k, self.rhs.columns), self.element_bytes)
         starts = self.e.compare("icmp eq", self.e.index(k), i64(0))
         return KBlock(k, steps, k, self.padded(steps), place, self.padded(steps), starts)
 
@@ -210,13 +229,15 @@ class Blocking:
         aligned = e.binary("and", low, i64(-lanes))
         aligned_end = e.binary("and", e.index(e.add(high, lanes - 1)), i64(-lanes))
         some = e.compare("icmp slt", low, high)
+        laid_end = high if self.on_tiles else aligned_end
         if self.on_tiles:  # both operands are zero beyond the span
             low, high = aligned, aligned_end
         with e.loop(aligned, e.select(some, high, aligned), steps) as k:
             begin = e.intrinsic("smax", I64, e.index(k), low)
             end = e.intrinsic("smin", I64, e.index(e.add(k, steps)), high)
-            laid = e.intrinsic("smin", I64, i64(steps), e.index(e.sub(aligned_end, k)))
-            place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.word.itemsize)
+            # Memory that is read by columns may end with the span.
+            laid = e.intrinsic("smin", I64, i64(steps), e.index(e.sub(laid_end, k)))
+            place = e.pointer(packed, e.mul(e.sub(k, aligned), self.rhs.columns), self.element_bytes)
             first = e.compare("icmp eq", e.index(k), aligned)
             count = e.sub(end, begin)
             # Panels follow each other: with room for all steps they would compete for the same few sets of a cache.

@@ -16,6 +16,7 @@ from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, Panel, StridedArray, array_in, merged, write
 from palladio.cpu.emit.llvm_types import I32, I64, vector
 from palladio.cpu.emit.scope import Rule, Scope
+from palladio.cpu.products import split
 from palladio.cpu.products.blocking import DEPTH_BYTES
 from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
@@ -38,6 +39,9 @@ from palladio.types.views import row_major
 FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
 """The number of rows beyond which packing the right operand pays: if it is contiguous along the summed axis, if it is
 contiguous across it, and if it would be packed into pairs that cannot be read in place."""
+
+FEW_BEFORE_SPLIT = 84
+"""As `FEW_ACROSS`, where packing splits the numbers, which takes as long as multiplying these rows."""
 
 FEW_ON_TILES, FEW_BEFORE_TILES = 48, 4
 """As these, where pairs are multiplied on tile registers in place, and the rows up to which vectors take less time."""
@@ -211,6 +215,26 @@ class Matrix:
             return None
         strides = tuple(buffer.strides[axis] for axis in self.axes)
         return StridedArray(buffer.base, strides, (self.first, self.second), buffer.dtype)
+
+    def split(self, scope: Scope, axis: int, later: PrefetchRange | None = None) -> PackSource:
+        """The operand, as float32, in pieces of bfloat16, with pairs of neighbours along an axis joined."""
+        e, steps = scope.e, [1] * 2
+        steps[axis] = 2
+
+        def at(across: bool, i: Int, j: Int, width: int) -> V:
+            found = (self.across_at if across else self.at)(scope, i, j, width)
+            return converted(e, found, self.array.dtype, dtypes.FLOAT32)
+
+        def words(across: bool, i: Int, j: Int, width: int) -> Sequence[V]:
+            i, j = e.mul(i, steps[0]), e.mul(j, steps[1])
+            if across == (axis == 0):
+                return split.neighbours_joined(e, at(across, i, j, 2 * width))
+            after = (e.add(i, 1), j) if axis == 0 else (i, e.add(j, 1))
+            return split.joined(e, at(across, i, j, width), at(across, *after, width))
+
+        size = self.first // steps[0], self.second // steps[1]
+        first = [lambda i, j, width, across=across: words(across, i, j, width)[0] for across in (False, True)]
+        return replace(self.operand_of(*first, size, later), split=words)
 
     def operand_of(
         self,
@@ -426,6 +450,22 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
     return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
 
 
+def _takes_pieces(left: Matrix, right: Matrix, sums: DType) -> bool:
+    """True if float32 numbers are multiplied as pieces of bfloat16."""
+    whole = left.second % 2 == 0 and right.second % registers.LANES == 0
+    deep = left.second >= 2 * LEAST_DEPTH_ON_TILES  # each sum is added and checked once more
+    return sums == dtypes.FLOAT32 and whole and deep and _fit_tiles(left, 2)
+
+
+def _halved(scope: Scope, span: Range | None) -> Range | None:
+    """The pairs of steps in a range."""
+    if span is None:
+        return None
+    bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
+    low, high = (scope.e.binary("ashr", bound, i64(1)) for bound in bounds)
+    return low, high
+
+
 def _fit_tiles(left: Matrix, joined: int, one_of_several: bool = False) -> bool:
     """True if a product of pairs or quads runs on tile registers.
 
@@ -442,14 +482,10 @@ def _product(
     span, later = (None, None) if more else (_span(scope, left, right), right.later(scope))
     few = None if more else _few_rows(scope, left, right, sums, later)
     if _takes_pairs(left, right, sums):
-        if span is not None:
-            bounds = (scope.e.index(bound) for bound in (span[0], scope.e.add(span[1], 1)))
-            low, high = (scope.e.binary("ashr", bound, i64(1)) for bound in bounds)
-            span = low, high
         lhs, rhs = left.joined(scope, 1, 2), right.joined(scope, 0, 2, later)
         further = [(x.joined(scope, 1, 2), y.joined(scope, 0, 2)) for x, y in more]
         instruction = "tdpbf16ps" if _fit_tiles(left, 2, bool(more)) else ""
-        return Product(scope, lhs, rhs, sums, 2, span, few=few, more=further, instruction=instruction)
+        return Product(scope, lhs, rhs, sums, 2, _halved(scope, span), few=few, more=further, instruction=instruction)
     if span is None and _takes_quads(left, right, sums):
         signed = left.array.dtype == dtypes.INT8
         instruction = ("tdpbssd" if signed else "tdpbusd") if _fit_tiles(left, 4, bool(more)) else ""
@@ -457,6 +493,11 @@ def _product(
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
         further = [(x.joined(scope, 1, 4, flips=offset > 0), y.joined(scope, 0, 4)) for x, y in more]
         return Product(scope, lhs, rhs, sums, 4, offset=offset, more=further, instruction=instruction)
+    if not more and _takes_pieces(left, right, sums):
+        lhs, rhs = left.split(scope, 1), right.split(scope, 0, later)
+        return Product(
+            scope, lhs, rhs, sums, 2, _halved(scope, span), few=few, instruction="tdpbf16ps", pieces=split.PIECES
+        )
     further = [(x.operand(scope, sums), y.operand(scope, sums)) for x, y in more]
     lhs, rhs = left.operand(scope, sums), right.operand(scope, sums, later)
     return Product(scope, lhs, rhs, sums, span=span, few=few, more=further)
@@ -479,6 +520,8 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
     joins = right.across and pairs and right.first % (2 * registers.LANES) == 0
     on_tiles = pairs and _fit_rows_on_tiles(left, right, matrix)
     most = FEW_JOINED if pairs else FEW_ALONG if right.across else _few_across(sums)
+    if not right.across and _takes_pieces(left, right, sums):
+        most = FEW_BEFORE_SPLIT
 
     def product() -> FewRows:
         following = later or right.read_later(scope)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import TRUE, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray, cut, fill, widths
-from palladio.cpu.emit.llvm_types import I64, PTR
+from palladio.cpu.emit.llvm_types import I32, I64, PTR, vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
@@ -36,23 +40,26 @@ class RowPanel:
         # By rows, or by columns if the operand is read by columns, or by tiles, one after the other along the rows.
         height, steps = blocking.height, blocking.steps
         apart = blocking.padded(steps) if blocking.on_tiles else steps + _APART
+        apart *= blocking.pieces
         room = scope.arena.buffer(self.e, (blocking.room * apart,), blocking.word)
         by_columns = blocking.lhs.transposed is not None and not blocking.on_tiles
         strides = (1, height) if by_columns else (apart, 1)
         self.buffer = StridedArray(room.base, strides, (height, steps), blocking.word)
 
-    def put(self, row: Int, step: Int, value: V, width: int) -> None:
-        """Write the word of a row at a step, or those of several steps, which do not reach into the next tile."""
-        if not self.blocking.on_tiles:
-            self.buffer.put(self.e, (row, step), value, width)
-            return
-        self.by_tiles.put(self.e, self.tile_index(row, step), value, width)
+    def put(self, row: Int, step: Int, values: Sequence[V], width: int) -> None:
+        """Write the pieces of a row at a step, or at several steps, which do not reach into the next tile."""
+        for piece, value in enumerate(values):
+            if self.blocking.on_tiles:
+                self.by_tiles(piece).put(self.e, self.tile_index(row, step), value, width)
+            else:
+                self.buffer.put(self.e, (row, step), value, width)
 
-    @property
-    def by_tiles(self) -> StridedArray:
-        """The buffer by tiles: rows of tiles, tiles along the rows, rows in a tile, words."""
-        apart, shape = self.buffer.strides[0], (1, 1, TILE, TILE)
-        return StridedArray(self.buffer.base, (self.e.mul(TILE, apart), TILE**2, TILE, 1), shape, self.buffer.dtype)
+    def by_tiles(self, piece: int) -> StridedArray:
+        """The buffer of a piece by tiles: rows of tiles, tiles along the rows, rows in a tile, words."""
+        e, pieces, dtype = self.e, self.blocking.pieces, self.buffer.dtype
+        base = e.pointer(self.buffer.base, piece * TILE**2, dtype.itemsize)
+        strides = e.mul(TILE, self.buffer.strides[0]), pieces * TILE**2, TILE, 1
+        return StridedArray(base, strides, (1, 1, TILE, TILE), dtype)
 
     def tile_index(self, row: Int, step: Int) -> tuple[Int, Int, Int, Int]:
         """The index among the tiles of the word of a row at a step; one that is not known is a multiple of 16."""
@@ -79,8 +86,9 @@ class RowPanel:
         if rest:
             e = self.e
             with e.loop(0, height) as r:
-                place = self.by_tiles.address(e, self.tile_index(r, block.laid))
-                fill(e, StridedArray(place, (rest, 1), (1, rest), self.blocking.word), 0)
+                for piece in range(self.blocking.pieces):
+                    place = self.by_tiles(piece).address(e, self.tile_index(r, block.laid))
+                    fill(e, StridedArray(place, (rest, 1), (1, rest), self.blocking.word), 0)
 
     def lay_out_part(self, lhs: PackSource, row: Int, height: Int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand from `k` on, at `place`."""
@@ -97,8 +105,8 @@ class RowPanel:
         known = isinstance(count, int)
         for start, end, width in widths(count) if known else ((0, count, registers.LANES),):  # type: ignore[arg-type]
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
-                value = lhs.element(e.add(row, r), e.add(k, step), width)
-                self.put(r, e.add(step, place), value, width)
+                values = lhs.words(e.add(row, r), e.add(k, step), width)
+                self.put(r, e.add(step, place), values, width)
 
     def lay_out_columns(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand that is read by columns."""
@@ -110,27 +118,51 @@ class RowPanel:
                 for r in range(start, end, width):
                     flipped.put(e, (e.add(step, place), r), at(e.add(row, r), e.add(k, step), width), width)
 
-    def lay_out_squares(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
+    def lay_out_squares(self, lhs: PackSource, row: Int, height: int, before: int, k: Int, count: Int) -> None:
         """Lay out `count` steps of a left operand that is read by columns, which are transposed in registers."""
-        e, at, known = self.e, lhs.transposed or lhs.element, isinstance(count, int)
-        for start, end, size in cut(count, TILE) if known else ((0, count, TILE),):  # type: ignore[arg-type]
+        e = self.e
+        if isinstance(count, V):
+            whole = e.binary("and", count, i64(-TILE))
+            self.lay_out_rest(lhs, row, height, k, (whole, count))
+        for start, end, size in cut(count, TILE) if isinstance(count, int) else ((0, whole, TILE),):
             with e.loop(start, end, size) as step:
                 for top, bottom, width in widths(height):
                     with e.loop(top, bottom, width) as r:
-                        columns = [at(e.add(row, r), e.add(e.add(k, step), s), width) for s in range(size)]
-                        self.put_columns(columns, r, e.add(step, place), width)
+                        place, start = e.add(row, r), e.add(k, step)
+                        columns = [lhs.words_across(place, e.add(start, s), width) for s in range(size)]
+                        for piece, words in enumerate(zip(*columns, strict=True)):
+                            self.put_columns(piece, list(words), r, e.add(step, before), width)
 
-    def put_columns(self, columns: list[V], row: Int, step: Int, width: int) -> None:
-        """Write some steps of some rows, whose words at each step are in a vector."""
-        e, size = self.e, len(columns)
+    def lay_out_rest(self, lhs: PackSource, row: Int, height: int, k: Int, steps: tuple[V, V]) -> None:
+        """Lay out the steps of the last tile of a range, if they are fewer than a tile has, and zeros after them.
+
+        Args:
+            steps: the first one, a multiple of 16, and the end.
+        """
+        e, (first, end) = self.e, steps
+        with e.when(e.compare("icmp ne", first, end)):
+            with e.loop(0, height) as r:
+                self.put(r, first, [e.constant(0, vector(I32, TILE))] * self.blocking.pieces, TILE)
+            with e.loop(first, end) as step:
+                for top, bottom, width in widths(height):
+                    with e.loop(top, bottom, width) as r:
+                        words = lhs.words_across(e.add(row, r), e.add(k, step), width)
+                        for n, piece in itertools.product(range(width), range(len(words))):
+                            above, before, inside, _ = self.tile_index(e.add(r, n), first)
+                            place = above, before, inside, e.sub(step, first)
+                            self.by_tiles(piece).put(e, place, e.lane(words[piece], n), 1)
+
+    def put_columns(self, piece: int, columns: list[V], row: Int, step: Int, width: int) -> None:
+        """Write a piece of some steps of some rows, whose words at each step are in a vector."""
+        e, size, to = self.e, len(columns), self.by_tiles(piece)
         if size == width == TILE:
             for n, value in enumerate(transposed(e, columns)):
-                self.put(e.add(row, n), step, value, width)
+                to.put(e, self.tile_index(e.add(row, n), step), value, width)
             return
         for n in range(width):
             above, before, inside, word = self.tile_index(e.add(row, n), step)
             for s, value in enumerate(columns):
-                self.by_tiles.put(e, (above, before, inside, e.add(word, s)), e.lane(value, n), 1)
+                to.put(e, (above, before, inside, e.add(word, s)), e.lane(value, n), 1)
 
     def prefetch_columns(self, lhs: PackSource, row: Int, height: int, step: Int) -> None:
         """Prefetch a step of some rows that are neighbours in memory, in which each step is on a page of its own."""
@@ -182,7 +214,7 @@ class ColumnPanels:
             unless: a condition of the running kernel under which it will not be packed.
         """
         blocking = self.blocking
-        size = max(1, blocking.packed_depth * blocking.rhs.columns)
+        size = max(1, blocking.packed_depth * blocking.rhs.columns * blocking.pieces)
         steady, notes = [rhs.steady for _, rhs in blocking.pairs if rhs.steady is not None], self.scope.function.notes
         is_steady = len(steady) == len(blocking.pairs)
         slot, slots = self.scope.function.innermost
@@ -222,12 +254,15 @@ class ColumnPanels:
         """Pack the steps of a span of the right operand; returns their address."""
         blocking, rhs = self.blocking, self.blocking.rhs
         blocks = -(-blocking.depth // blocking.span_steps)
-        room = self.scope.arena.buffer(self.e, (blocks * blocking.span_steps * rhs.columns,), blocking.word)
+        size = blocks * blocking.span_steps * rhs.columns * blocking.pieces
+        room = self.scope.arena.buffer(self.e, (size,), blocking.word)
         for block in blocking.k_blocks_of_span(span, room.base):
-            count = self.e.index(block.count)
-            whole = self.e.binary("and", count, i64(-TOGETHER))
+            steps = self.e.index(block.laid if blocking.on_tiles else block.count)
+            whole = self.e.binary("and", steps, i64(-TOGETHER))
             self.pack_steps(block, rhs, 0, whole, TOGETHER)
-            self.pack_steps(block, rhs, whole, count, 1)
+            self.pack_steps(block, rhs, whole, steps, 1)
+            if blocking.on_tiles:
+                self.clear_rest(block)
         return room.base
 
     def pack(self, place: V) -> None:
@@ -241,7 +276,7 @@ class ColumnPanels:
                 for _, rhs, first, k, count in blocking.parts(block):
                     for top, bottom, size in cut(count, _together(rhs)):  # type: ignore[arg-type]
                         self.pack_steps(block, rhs, first + top, first + bottom, size, e.sub(k, first))
-                self.clear_padding(block)
+                self.clear_rest(block)
             return
         for first, stop, steps in cut(blocking.depth, blocking.steps):
             for top, bottom, size in cut(steps, _together(blocking.rhs)):
@@ -249,18 +284,20 @@ class ColumnPanels:
                     self.pack_steps(blocking.k_block(place, k, steps), blocking.rhs, top, bottom, size)
             if blocking.padded(steps) != steps:
                 with e.loop(first, stop, steps) as k:
-                    self.clear_padding(blocking.k_block(place, k, steps))
+                    self.clear_rest(blocking.k_block(place, k, steps))
 
-    def clear_padding(self, block: KBlock) -> None:
-        """Clear the steps of a k-block that fill up whole tiles."""
-        e, laid, room = self.e, block.laid, block.room
-        if laid == room:
+    def clear_rest(self, block: KBlock) -> None:
+        """Clear the steps of a k-block after those that are laid out, which fill up whole tiles."""
+        e = self.e
+        if block.laid == block.count:
             return
         for start, end, vectors, width in self.blocking.column_panels():
-            with e.loop(start, end, vectors * width) as column:
-                base = e.pointer(self.panel(block, column), e.mul(laid, vectors * width), self.blocking.word.itemsize)
-                shape = 1, e.mul(e.sub(room, laid), vectors * width)
-                fill(e, StridedArray(base, (0, 1), shape, self.blocking.word), 0)  # type: ignore[arg-type]
+            zeros = [e.constant(0, vector(I32, width))] * self.blocking.pieces
+            with e.loop(start, end, vectors * width) as column, e.loop(block.laid, block.count) as step:
+                place = self.step(self.panel(block, column), step, vectors * width)
+                rows = StridedArray(place, (vectors * width, 1), (1, vectors * width), self.blocking.word)
+                for n in range(vectors):
+                    self.put(rows, (0, n * width), zeros, width)
 
     def pack_steps(
         self, block: KBlock, rhs: PackSource, top: Int, bottom: Int, size: int, begin: Int | None = None
@@ -274,14 +311,20 @@ class ColumnPanels:
         with e.loop(top, bottom, size) as step:
             for start, end, vectors, width in self.blocking.column_panels():
                 with e.loop(start, end, vectors * width) as column:
-                    base = e.pointer(self.panel(block, column), e.mul(step, vectors * width), word.itemsize)
+                    base = self.step(self.panel(block, column), step, vectors * width)
                     rows = StridedArray(base, (vectors * width, 1), (size, vectors * width), word)
                     k = e.add(block.begin if begin is None else begin, step)
                     self.pack_panel(rhs, rows, k, column, vectors, width)
 
     def panel(self, block: KBlock, column: Int) -> V:
         """The address of the panel of some columns."""
-        return self.e.pointer(block.packed, self.e.mul(column, block.room), self.blocking.word.itemsize)
+        return self.e.pointer(block.packed, self.e.mul(column, block.room), self.blocking.element_bytes)
+
+    def step(self, panel: V, step: Int, columns: int) -> V:
+        """The address of the first piece of a step of a panel of some columns."""
+        e, more = self.e, self.blocking.pieces - 1
+        before = e.mul(divided(e, step)[0], more * TILE) if more else 0
+        return e.pointer(panel, e.mul(e.add(step, before), columns), self.blocking.word.itemsize)
 
     def pack_panel(self, rhs: PackSource, panel: StridedArray, k: Int, column: Int, vectors: int, width: int) -> None:
         """Pack some steps of a panel."""
@@ -296,8 +339,14 @@ class ColumnPanels:
             if self.is_far(rhs) and steps == TOGETHER:
                 self.prefetch_row(rhs, e.add(k, e.add(step, TOGETHER)), column, vectors * width)
             for n in range(vectors):
-                value = rhs.element(e.add(k, step), e.add(column, n * width), width)
-                panel.put(e, (step, n * width), value, width)
+                values = rhs.words(e.add(k, step), e.add(column, n * width), width)
+                self.put(panel, (step, n * width), values, width)
+
+    def put(self, panel: StridedArray, index: tuple[Int, int], values: Sequence[V], width: int) -> None:
+        """Write the pieces of some columns of a panel at a step."""
+        for piece, value in enumerate(values):
+            base = self.e.pointer(panel.base, self.e.mul(panel.strides[0], piece * TILE), panel.dtype.itemsize)
+            replace(panel, base=base).put(self.e, index, value, width)
 
     def prefetch_row(self, rhs: PackSource, k: Int, column: Int, columns: int) -> None:
         """Prefetch some columns of a step."""
@@ -321,13 +370,14 @@ class ColumnPanels:
         """`size` steps of one vector of columns, read along the steps and transposed in registers."""
         e = self.e
         k = e.add(*step)
-        at = rhs.transposed or rhs.element
         if size < width:
-            rows = [rhs.element(e.add(k, s), e.add(*column), width) for s in range(size)]
+            rows = [rhs.words(e.add(k, s), e.add(*column), width) for s in range(size)]
         else:
-            rows = transposed(e, [at(k, e.add(e.add(*column), lane), width) for lane in range(width)])
+            lanes = [rhs.words_across(k, e.add(e.add(*column), lane), width) for lane in range(width)]
+            pieces = [transposed(e, list(words)) for words in zip(*lanes, strict=True)]
+            rows = list(zip(*pieces, strict=True))
         for s, row in enumerate(rows):
-            panel.put(e, (e.add(step[1], s), column[1]), row, width)
+            self.put(panel, (e.add(step[1], s), column[1]), row, width)
 
     def unpacked(self, block: KBlock, column: Int) -> str:
         """The arguments of a micro-kernel for the unpacked rows of a panel that it packs."""

@@ -25,6 +25,7 @@ from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import micro_kernel
 from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup, RowReader
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
+from palladio.cpu.products.split import SplitKernel
 from palladio.cpu.products.streams import Ahead, Streams
 from palladio.cpu.products.tile_kernel import TileKernel, configure, release
 from palladio.types.dtypes import DType
@@ -64,6 +65,7 @@ class Product:
             of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
         offset: the excess of each left element of a quad; its product with the right operand is subtracted.
         instruction: the one that multiplies them on tile registers; empty if vectors are multiplied.
+        pieces: the number of pieces of each number; several are multiplied on tile registers.
         span: the steps along the summed axis where an operand may be nonzero, if that is known.
     """
 
@@ -79,6 +81,7 @@ class Product:
         few: RowLimit | None = None,
         more: Sequence[Pair] = (),
         instruction: str = "",
+        pieces: int = 1,
     ) -> None:
         self.scope = scope
         self.e = scope.e
@@ -90,7 +93,7 @@ class Product:
         self.few = few
         self.begin: StridedArray | None = None
         self.instruction = instruction
-        self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(instruction))
+        self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(instruction), pieces)
         self.left = RowPanel(scope, self.blocking)
         self.right = ColumnPanels(scope, self.blocking, sums)
         self.streams = Streams(scope.e, self.blocking, self.left)
@@ -398,9 +401,10 @@ class Product:
         """
         e, (tall, height, vectors) = self.e, size
         stride = e.index(e.mul(sums.strides[0], sums.dtype.itemsize))
-        kernel = TileKernel(
-            self.instruction, tall, vectors, left.strides[0], isinstance(height, V), sums.dtype != self.sums
-        )
+        some, rounds = isinstance(height, V), sums.dtype != self.sums
+        kernel: TileKernel | SplitKernel = TileKernel(self.instruction, tall, vectors, left.strides[0], some, rounds)
+        if self.blocking.pieces > 1:
+            kernel = SplitKernel(tall, vectors, left.strides[0], some)
         if kernel.name not in e.declared:
             text, needed = kernel.text
             e.declared.update({**needed, kernel.name: text})

@@ -1,0 +1,240 @@
+"""Products of float32 on tile registers, whose instruction multiplies bfloat16.
+
+The first 8 bits of a float32 are a bfloat16; those of what is left are a second one, and the rest is a third. So a
+number is the sum of three pieces, exactly, and the product of two numbers that of nine products, each exact in float32.
+The kernel sums the six large ones. The other three are at most 2**-22 of the product and have either sign, about 2**-25
+of it in the mean: less than a rounding. Pieces that would be subnormal count as 0, as the instruction has it: of
+products below 2**-110, bits are lost.
+
+An infinity has no such pieces: its sums are NaN. Sums that are not finite are computed again, from the numbers.
+
+Sources: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+Computations" (2019); Intel's Software Developer's Manual, volume 2, TDPBF16PS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palladio.cpu.emit import registers
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
+from palladio.cpu.emit.llvm_types import FLOAT, I1, I16, I32, I64, PTR, integer, vector
+from palladio.cpu.products.micro_kernel import Variable
+from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, WORD, TileLoop, divided, tile
+
+PIECES = 3
+"""The pieces of a number, the largest first."""
+
+_PRODUCTS = ((1, 1), (1, 0), (2, 0), (0, 0), (0, 1), (0, 2))
+"""The pieces that are multiplied with each other, so that each product but one shares a piece with the last."""
+
+_INFINITY = -(1 << 24)
+"""The bits of an infinity without its sign, as an unsigned number; those of NaN are larger."""
+
+_QUIET = 1 << 22
+"""The bit of a float32 that makes a number without other bits than those of an infinity a NaN."""
+
+_UPPER = -(1 << 16)
+"""The bits of a float32 that are a bfloat16."""
+
+
+def pieces(e: Emitter, x: V) -> list[V]:
+    """The pieces of float32 numbers, as the upper halves of words whose lower halves are 0."""
+    word = vector(I32, x.type.width)
+    found = []
+    for piece in range(PIECES):
+        bits = e.value(word, f"bitcast {x} to {word}")
+        if piece == 0:  # a NaN may have all its bits below those
+            is_nan = e.compare("fcmp uno", x, x)
+            bits = e.select(is_nan, e.binary("or", bits, e.constant(_QUIET, word)), bits)
+        if piece == 1:  # to the nearest: then what is left has either sign
+            bits = e.binary("add", bits, e.constant(1 << 15, word))
+        bits = e.binary("and", bits, e.constant(_UPPER, word))  # of a subnormal piece, more bits are set
+        found.append(bits)
+        x = e.binary("fsub", x, e.value(x.type, f"bitcast {bits} to {x.type}"))
+    return found
+
+
+def neighbours_joined(e: Emitter, x: V) -> list[V]:
+    """The pieces of neighbouring numbers, as pairs."""
+    half, type = vector(I16, x.type.width), vector(I32, x.type.width // 2)
+    halves = vector(I16, 2 * x.type.width)
+    odd = ", ".join(f"i32 {2 * lane + 1}" for lane in range(x.type.width))
+    found = []
+    for bits in pieces(e, x):
+        both = e.value(halves, f"bitcast {bits} to {halves}")
+        upper = e.value(half, f"shufflevector {both}, {both}, <{x.type.width} x i32> <{odd}>")
+        found.append(e.value(type, f"bitcast {upper} to {type}"))
+    return found
+
+
+def joined(e: Emitter, first: V, second: V) -> list[V]:
+    """The pieces of two vectors of numbers, each number of the first one in a pair with the one of the second."""
+    both = zip(pieces(e, first), pieces(e, second), strict=True)
+    return [e.binary("or", e.binary("lshr", x, e.constant(16, x.type)), y) for x, y in both]
+
+
+@dataclass(frozen=True)
+class SplitKernel:
+    """A function that adds a panel of rows times a panel of columns, both split into pieces, to a block of sums.
+
+    Its arguments are those of a `TileKernel`. In a panel a tile of each piece follows that of the last one.
+
+    Fields:
+        height: the rows; if `some`, the most, a number of whole tiles.
+        vectors: the tiles along the columns.
+        stride: words of a row of the left panel, whose tiles follow each other along the rows.
+        some: whether the number of rows is an argument.
+    """
+
+    height: int
+    vectors: int
+    stride: Int
+    some: bool
+
+    @property
+    def name(self) -> str:
+        return f"multiply_split_{self.height}x{self.vectors}x{TILE}_{self.stride}" + ("_some" if self.some else "")
+
+    @property
+    def slow_name(self) -> str:
+        """The name of the function that computes sums which are not finite."""
+        return f"multiply_split_numbers_{self.vectors}x{TILE}_{self.stride}"
+
+    @property
+    def wide(self) -> int:
+        """The bytes of a row of the sums, and of a step of a packed panel."""
+        return self.vectors * ROW_BYTES
+
+    @property
+    def text(self) -> tuple[str, dict[str, str]]:
+        """The function, and its declarations."""
+        e = Emitter()
+        e.label("entry")
+        _Body(e, self).emit()
+        if self.slow_name not in e.declared:
+            slow = Emitter()
+            slow.label("entry")
+            _multiply_numbers(slow, self)
+            parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %count, "
+            parameters += "i64 %rows"
+            head = f"define internal void @{self.slow_name}({parameters}) noinline nounwind cold"
+            e.declared.update(slow.declared)
+            e.declared[self.slow_name] = "\n".join([head + " {", *slow.lines, "  ret void", "}"])
+        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %stride, "
+        parameters += "i64 %count, i1 %fresh" + (", i64 %rows" if self.some else "")
+        head = f"define internal void @{self.name}({parameters}) noinline nounwind"
+        return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
+
+
+class _Body:
+    """The instructions of a kernel."""
+
+    def __init__(self, e: Emitter, kernel: SplitKernel) -> None:
+        self.e = e
+        self.kernel = kernel
+        self.down, self.across = -(-kernel.height // TILE), kernel.vectors
+        self.rows: Int = V("%rows", I64) if kernel.some else kernel.height
+        self.largest = Variable.of(e, e.constant(0, vector(I32, TILE)))
+        self.room = e.value(PTR, f"alloca [{self.down * TILE * kernel.wide} x i8], align {ROW_BYTES}")
+
+    def emit(self) -> None:
+        e, across = self.e, self.across
+        each = [(r, n) for r in range(self.down) for n in range(across)]
+        for r, n in each:
+            tile(e, "tilezero", r * across + n)
+        between = e.mul(self.kernel.stride, TILE * WORD)
+        loop = TileLoop(e, "tdpbf16ps", self.down, self.across, between, _PRODUCTS, PIECES)
+        loop.emit(V("%lhs", PTR), V("%rhs", PTR), V("%count", I64))
+        for r, n in each:
+            place = e.pointer(self.room, r * TILE * self.kernel.wide + n * ROW_BYTES, 1)
+            tile(e, "tilestored64", r * across + n, place, i64(self.kernel.wide))
+        self.compute_infinite()
+        e.either(V("%fresh", I1), lambda: self.write(False), lambda: self.write(True))
+
+    def compute_infinite(self) -> None:
+        """Compute those sums again that are not finite."""
+        e, kernel = self.e, self.kernel
+        with e.loop(0, self.rows) as r:
+            row = e.pointer(self.room, e.mul(r, kernel.wide), 1)
+            for n in range(self.across):
+                size = _size(e, e.load(self.largest.type, e.pointer(row, n * ROW_BYTES, 1), WORD))
+                self.largest.set(e.intrinsic("umax", size.type, self.largest.get(), size))
+        bound = e.constant(_INFINITY, self.largest.type)
+        lanes = e.compare("icmp uge", self.largest.get(), bound)
+        word = integer(TILE)
+        found = e.compare("icmp ne", e.value(word, f"bitcast {lanes} to {word}"), e.constant(0, word))
+        with e.when(found):
+            given = [*(V(name, PTR) for name in ("%lhs", "%rhs")), self.room]
+            given += [V("%count", I64), e.index(self.rows)]
+            e.line(f"call void @{kernel.slow_name}({', '.join(map(str, given))})")
+
+    def sums(self, row: V) -> Sequence[V]:
+        """The sums of a row."""
+        e, type = self.e, vector(FLOAT, TILE)
+        return [e.load(type, e.pointer(row, n * ROW_BYTES, 1), WORD) for n in range(self.across)]
+
+    def write(self, adds: bool) -> None:
+        """Write the sums to memory, or add them to those there."""
+        e = self.e
+        with e.loop(0, self.rows) as r:
+            there = e.pointer(V("%sums", PTR), e.mul(V("%stride", I64), r), 1)
+            found = self.sums(e.pointer(self.room, e.mul(r, self.kernel.wide), 1))
+            if adds:
+                found = [e.binary("fadd", x, y) for x, y in zip(found, self.sums(there), strict=True)]
+            for n, value in enumerate(found):
+                e.store(value, e.pointer(there, n * ROW_BYTES, 1), WORD)
+
+
+def _multiply_numbers(e: Emitter, kernel: SplitKernel) -> None:
+    """The instructions of the function that computes the sums that are not finite from the numbers, row by row."""
+    type = vector(FLOAT, TILE)
+    totals = [Variable.of(e, e.constant(0.0, type)) for _ in range(kernel.vectors)]
+    with e.loop(0, V("%rows", I64)) as r:
+        above, inside = divided(e, r)
+        start = e.add(e.mul(above, e.mul(kernel.stride, TILE)), e.mul(inside, TILE))
+        for total in totals:
+            total.set(e.constant(0.0, type))
+        with e.loop(0, V("%count", I64)) as step:
+            before, word = divided(e, step)
+            place = e.pointer(V("%lhs", PTR), e.add(start, e.add(e.mul(before, PIECES * TILE**2), word)), WORD)
+            left = [e.splat(value, TILE) for value in _pair(e, place, TILE * ROW_BYTES, 1)]
+            for n, total in enumerate(totals):
+                row = e.add(e.mul(before, PIECES * TILE), word)
+                place = e.pointer(V("%rhs", PTR), e.add(e.mul(row, kernel.wide), n * ROW_BYTES), 1)
+                for x, y in zip(left, _pair(e, place, TILE * kernel.wide, TILE), strict=True):
+                    total.set(registers.multiply_add(e, x, y, total.get()))
+        for n, total in enumerate(totals):
+            there = e.pointer(V("%sums", PTR), e.add(e.mul(r, kernel.wide), n * ROW_BYTES), 1)
+            bits = e.load(vector(I32, TILE), there, WORD)
+            is_finite = e.compare("icmp ult", _size(e, bits), e.constant(_INFINITY, bits.type))
+            found = e.value(type, f"bitcast {bits} to {type}")
+            e.store(e.select(is_finite, found, total.get()), there, WORD)
+
+
+def _size(e: Emitter, bits: V) -> V:
+    """The bits of numbers without their signs, in the order of their sizes."""
+    return e.binary("shl", bits, e.constant(1, bits.type))
+
+
+def _pair(e: Emitter, place: V, apart: int, width: int) -> list[V]:
+    """The first and the second number of pairs, each the sum of its pieces. The pieces of an infinity after it are
+    NaN."""
+    word, type = vector(I32, width), vector(FLOAT, width)
+    words = [e.load(word, e.pointer(place, apart * piece, 1), WORD) for piece in range(PIECES)]
+    found = []
+    for upper in (False, True):
+        parts = []
+        for each in words:
+            bits = (
+                e.binary("and", each, e.constant(_UPPER, word))
+                if upper
+                else e.binary("shl", each, e.constant(16, word))
+            )
+            parts.append(e.value(type, f"bitcast {bits} to {type}"))
+        size = e.intrinsic("fabs", type, parts[0])
+        is_infinite = e.compare("fcmp oeq", size, e.constant(float("inf"), type))
+        whole = e.binary("fadd", parts[0], e.binary("fadd", parts[1], parts[2]))
+        found.append(e.select(is_infinite, parts[0], whole))
+    return found

@@ -1,0 +1,61 @@
+"""Fixtures of tests of products on tile registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import llvmlite.binding as llvm
+import pytest
+
+from palladio.call import staged
+from palladio.cpu import engine
+from palladio.cpu.products import dot as products
+from palladio.cpu.runtime import host
+from palladio.driver.cache import PreparedCache
+from palladio.library.staging import forget_calls
+from tests.cpu import tile_model
+from tests.cpu.tile_model import TileRegisters
+from tests.cpu.tiles import NATIVE, SAPPHIRE, Array, Lowered, Texts, compiled_by
+
+
+@pytest.fixture(params=["model", *NATIVE])
+def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Texts]:
+    """A processor with tile registers, the host's or a model, which multiplies small products on them too.
+
+    No test may leave the registers in use.
+    """
+    monkeypatch.setenv("PALLADIO_CPU", "native")
+    monkeypatch.setattr(products, "LEAST_DEPTH_ON_TILES", 0)
+    if request.param == "native":
+        yield compiled_by(monkeypatch, None)
+        forget_calls()
+        return
+    monkeypatch.setenv("PALLADIO_CACHE", "0")  # the text has addresses of this process
+    registers = TileRegisters()
+    with host.compiling_for(tile_model.processor()):
+        yield compiled_by(monkeypatch, registers)
+    forget_calls()
+    assert not registers.faults and not registers.in_use
+
+
+@pytest.fixture
+def text_for_tiles(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The text of the first kernel that a call runs, as it is for a processor with tile registers."""
+    texts: list[str] = []
+
+    def note(text: str) -> None:
+        texts.append(text)
+        raise Lowered
+
+    monkeypatch.setattr(staged, "CALLS", PreparedCache())
+    monkeypatch.setattr(engine, "MachineCode", note)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+    def lower(call: Any, *arrays: Array) -> str:
+        with host.compiling_for(SAPPHIRE), pytest.raises(Lowered):
+            call(*arrays)
+        return texts[-1]
+
+    return lower
