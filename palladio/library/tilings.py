@@ -23,7 +23,8 @@ DEEPEST = 1 << 14
 """The most elements of a tile along the contracted axis; constant, so that sums do not depend on the threads."""
 
 PAIR_COLUMNS = 16
-"""Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, which sums in another order."""
+"""Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, or float32 on tile registers, which
+sums in another order."""
 
 LEAST_TILE_ROWS = 8
 """The fewest rows of a tile if rows are divided: a product of up to four rows sums in another order."""

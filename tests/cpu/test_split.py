@@ -108,8 +108,7 @@ def test_dense_products(number: int, rows: int, tiles: Texts) -> None:
 def test_products_with_a_short_summed_axis_are_multiplied_by_vectors(
     depth: int, tiles: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice as short as one of numbers that need no splitting."""
-    monkeypatch.setattr(products, "LEAST_DEPTH_ON_TILES", 32)
+    monkeypatch.setattr(products, "LEAST_DEPTH_SPLIT", 64)
     rng = np.random.default_rng(depth)
     x, y = normal(rng, (33, depth)), normal(rng, (depth, 32))
     assert_near(multiplied(x, y), exact(x, y))
@@ -207,15 +206,24 @@ def test_summed_axes_of_several_k_blocks(
 
 
 @on_the_model
-def test_columns_that_do_not_fit_a_cache_are_multiplied_with_several_panels_of_rows(tiles: Texts) -> None:
+def test_columns_that_do_not_fit_a_cache_are_multiplied_with_several_panels_of_rows(
+    tiles: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, together = blocking.Blocking.__init__, set()
+
+    def noted(self: Any, *args: Any) -> None:
+        made(self, *args)
+        together.add(self.together)
+
+    monkeypatch.setattr(blocking.Blocking, "__init__", noted)
     rng = np.random.default_rng(5)
-    x, y = normal(rng, (140, 64)), normal(rng, (64, 96))
+    x, y = normal(rng, (140, 64)), normal(rng, (64, 256))
     matrices = np.stack([y, y, y[::-1]])
-    with host.compiling_for(replace(host.current(), near_bytes=1 << 15)):  # two panels of rows fit half of it
+    with host.compiling_for(replace(host.current(), near_bytes=3 << 15)):  # two panels of rows fit half of it
         assert_near(multiplied(x, y), exact(x, y))
-        found = gmm(x, matrices, [70, 0, 69], tiling=(140, 64, 96), preferred_element_type=FLOAT32, interpret="cpu")
+        found = gmm(x, matrices, [70, 0, 69], tiling=(140, 64, 256), preferred_element_type=FLOAT32, interpret="cpu")
     assert_near(found[:139], grouped(x, matrices, [70, 0, 69])[:139])
-    assert splits(tiles)
+    assert splits(tiles) and 2 in together
 
 
 # Rows whose number is known only when the kernel runs.
@@ -256,11 +264,8 @@ def test_any_number_of_rows_writes_no_other_rows(tiles: Texts) -> None:
 
 
 @on_the_model
-def test_a_row_has_the_same_bits_in_each_place_of_a_tile_and_in_each_large_group(
-    tiles: Texts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_has_the_same_bits_in_each_place_of_a_tile_and_in_each_large_group(tiles: Texts) -> None:
     """A group of fewer rows is multiplied by vectors, so its bits are others."""
-    monkeypatch.setattr(products, "FEW_BEFORE_SPLIT", 32)
     rng = np.random.default_rng(0)
     x, matrices = normal(rng, (100, 66)), normal(rng, (2, 66, 32))
     every = [gmm(x, matrices, sizes, FLOAT32, interpret="cpu") for sizes in ([100, 0], [0, 100])]
@@ -275,8 +280,7 @@ def test_a_product_of_known_rows_has_the_bits_of_its_rows(tiles: Texts) -> None:
     rng = np.random.default_rng(0)
     x, y = normal(rng, (70, 98)), normal(rng, (98, 48))
     whole = multiplied(x, y)
-    for low, high in ((3, 20),):
-        np.testing.assert_array_equal(multiplied(x[low:high], y), whole[low:high])
+    np.testing.assert_array_equal(multiplied(x[3:20], y), whole[3:20])
     np.testing.assert_array_equal(multiplied(x, y[:, 16:32]), whole[:, 16:32])
     for flips in LAYOUTS[1:]:
         np.testing.assert_array_equal(multiplied(x, y, flips), whole)
@@ -285,7 +289,6 @@ def test_a_product_of_known_rows_has_the_bits_of_its_rows(tiles: Texts) -> None:
 
 @on_the_model
 def test_results_are_the_same_bits_on_any_number_of_threads(tiles: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "FEW_BEFORE_SPLIT", 32)
     rng = np.random.default_rng(0)
     x, y = normal(rng, (96, 64)), normal(rng, (64, 96))
     found = []

@@ -68,7 +68,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
     on the right.
 
     Args:
-        precision: accepted, without effect: sums are at least float32, products at least as precise.
+        precision: accepted, without effect: products and sums are at least float32, up to rounding.
         preferred_element_type: the dtype of the result, the common one by default.
 
     Raises:

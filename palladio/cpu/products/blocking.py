@@ -26,8 +26,8 @@ DEPTH_BYTES = 8192
 """Bytes of each row of the left operand that are laid out at a time: a panel of them stays in a second-level cache."""
 
 SPLIT_STEPS = 512
-"""The most steps that are laid out at a time of an operand of several pieces. As many are summed before the sum is
-added to those in memory, so that fewer roundings are of large numbers."""
+"""The most steps, which are pairs, that are laid out at a time of an operand of several pieces. As many are summed
+before the sum is added to those in memory, so that fewer roundings are of large numbers."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Blocking:
         grouped: whether some panels of rows, and the rows after the last one, are laid out at a time: columns that are
             far are multiplied with all of them, panel by panel.
         together: the most panels of rows that are laid out at a time.
-        pieces: the number of words of an element of the packed operands. A tile of each piece follows the last one's.
+        pieces: the number of words of an element of the packed operands. The tiles of the pieces
+            of the same steps follow each other.
         on_tiles: whether panels are multiplied on tile registers. A k-block then has whole tiles of steps: an operand
             that ends before is zero from there on.
     """

@@ -1,6 +1,7 @@
 """Matrix products on the CPU: the choice of operands, dtypes, loops and results.
 
-`product` has the loops, `gemv` those for a matrix and a few vectors, and `few_rows` those for a few rows.
+`product` has the loops, `gemv` those for a matrix and a few vectors, and `few_rows` those for a few rows. `split` has
+float32 as pieces of bfloat16.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ contiguous across it, and if it would be packed into pairs that cannot be read i
 
 FEW_BEFORE_SPLIT = 84
 """As `FEW_ACROSS`, where packing splits the numbers, which takes as long as multiplying these rows."""
+
+LEAST_DEPTH_SPLIT = 128
+"""As `LEAST_DEPTH_ON_TILES`, for products of split numbers, whose sums are added and checked once more."""
+
+LEAST_SPAN_SPLIT = 512
+"""As `LEAST_DEPTH_SPLIT`, where a mask selects a part of the summed axis when the kernel runs."""
 
 FEW_ON_TILES, FEW_BEFORE_TILES = 48, 4
 """As these, where pairs are multiplied on tile registers in place, and the rows up to which vectors take less time."""
@@ -217,9 +224,13 @@ class Matrix:
         return StridedArray(buffer.base, strides, (self.first, self.second), buffer.dtype)
 
     def split(self, scope: Scope, axis: int, later: PrefetchRange | None = None) -> PackSource:
-        """The operand, as float32, in pieces of bfloat16, with pairs of neighbours along an axis joined."""
+        """The operand, as float32, in pieces of bfloat16, with pairs of neighbours along an axis joined.
+
+        Of a range outside of which all is zero, the last pair may have one element, at the end of the memory.
+        """
         e, steps = scope.e, [1] * 2
         steps[axis] = 2
+        _, end = self.array.zero_ranges.get(self.axes[-axis], (0, None))
 
         def at(across: bool, i: Int, j: Int, width: int) -> V:
             found = (self.across_at if across else self.at)(scope, i, j, width)
@@ -229,8 +240,14 @@ class Matrix:
             i, j = e.mul(i, steps[0]), e.mul(j, steps[1])
             if across == (axis == 0):
                 return split.neighbours_joined(e, at(across, i, j, 2 * width))
-            after = (e.add(i, 1), j) if axis == 0 else (i, e.add(j, 1))
-            return split.joined(e, at(across, i, j, width), at(across, *after, width))
+            first, place = at(across, i, j, width), [i, j]
+            place[axis] = e.add(place[axis], 1)
+            if end is None:
+                return split.joined(e, first, at(across, *place, width))
+            inside = e.compare("icmp slt", e.index(place[axis]), e.index(end))
+            place[axis] = e.choose(inside, place[axis], (i, j)[axis])
+            second = at(across, *place, width)
+            return split.joined(e, first, e.select(inside, second, e.constant(0.0, second.type)))
 
         size = self.first // steps[0], self.second // steps[1]
         first = [lambda i, j, width, across=across: words(across, i, j, width)[0] for across in (False, True)]
@@ -425,7 +442,7 @@ def _product_array(
         def part(found: StridedArray, row: Int, height: int) -> None:
             rows_here = _lower(scope.e, found, type, row)
             # Sums of pairs of bfloat16 are never subnormal: the instruction gives 0 instead.
-            rows_here.normal = product.joined == 2 and init is None
+            rows_here.normal = product.joined == 2 and product.blocking.pieces == 1 and init is None
             use(rows_here, row, height)
 
         product.by_panels(part, init, rows, into)
@@ -453,7 +470,7 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
 def _takes_pieces(left: Matrix, right: Matrix, sums: DType) -> bool:
     """True if float32 numbers are multiplied as pieces of bfloat16."""
     whole = left.second % 2 == 0 and right.second % registers.LANES == 0
-    deep = left.second >= 2 * LEAST_DEPTH_ON_TILES  # each sum is added and checked once more
+    deep = left.second >= LEAST_DEPTH_SPLIT
     return sums == dtypes.FLOAT32 and whole and deep and _fit_tiles(left, 2)
 
 
@@ -493,14 +510,24 @@ def _product(
         lhs, rhs = left.joined(scope, 1, 4, flips=offset > 0), right.joined(scope, 0, 4, later)
         further = [(x.joined(scope, 1, 4, flips=offset > 0), y.joined(scope, 0, 4)) for x, y in more]
         return Product(scope, lhs, rhs, sums, 4, offset=offset, more=further, instruction=instruction)
-    if not more and _takes_pieces(left, right, sums):
-        lhs, rhs = left.split(scope, 1), right.split(scope, 0, later)
-        return Product(
-            scope, lhs, rhs, sums, 2, _halved(scope, span), few=few, instruction="tdpbf16ps", pieces=split.PIECES
-        )
     further = [(x.operand(scope, sums), y.operand(scope, sums)) for x, y in more]
     lhs, rhs = left.operand(scope, sums), right.operand(scope, sums, later)
-    return Product(scope, lhs, rhs, sums, span=span, few=few, more=further)
+    vectors = functools.partial(Product, scope, lhs, rhs, sums, span=span, few=few, more=further)
+    if more or not _takes_pieces(left, right, sums):
+        return vectors()
+    shallow = None if span is None else (vectors(), LEAST_SPAN_SPLIT)
+    return Product(
+        scope,
+        left.split(scope, 1),
+        right.split(scope, 0, later),
+        sums,
+        2,
+        _halved(scope, span),
+        few=few,
+        instruction="tdpbf16ps",
+        pieces=split.PIECES,
+        shallow=shallow if shallow and shallow[0].blocking.span else None,
+    )
 
 
 def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: PrefetchRange | None) -> RowLimit | None:

@@ -101,7 +101,7 @@ class RowPanel:
             for each in self.blocking.each_height(height):
                 self.lay_out_columns(lhs, row, each, place, k, count)
             return
-        # An unknown count is a number of whole vectors.
+        # The last vector of an unknown count may reach past it: there are whole vectors in each row.
         known = isinstance(count, int)
         for start, end, width in widths(count) if known else ((0, count, registers.LANES),):  # type: ignore[arg-type]
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
@@ -128,8 +128,8 @@ class RowPanel:
             with e.loop(start, end, size) as step:
                 for top, bottom, width in widths(height):
                     with e.loop(top, bottom, width) as r:
-                        place, start = e.add(row, r), e.add(k, step)
-                        columns = [lhs.words_across(place, e.add(start, s), width) for s in range(size)]
+                        first, at = e.add(row, r), e.add(k, step)
+                        columns = [lhs.words_across(first, e.add(at, s), width) for s in range(size)]
                         for piece, words in enumerate(zip(*columns, strict=True)):
                             self.put_columns(piece, list(words), r, e.add(step, before), width)
 

@@ -8,6 +8,7 @@ micro-kernel is a separate function, so that all callers share its code; its sum
 prefetches the next panel of rows and the right operand of a later step (`streams`).
 
 On tile registers (`tile_kernel`), the right operand is packed before it is multiplied, and rows are laid out as tiles.
+Float32 numbers are split into pieces of bfloat16 meanwhile (`split`).
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ class Product:
             of bfloat16 or a quad of 8-bit integers, unsigned ones on the left.
         offset: the excess of each left element of a quad; its product with the right operand is subtracted.
         instruction: the one that multiplies them on tile registers; empty if vectors are multiplied.
-        pieces: the number of pieces of each number; several are multiplied on tile registers.
+        pieces: the number of pieces of bfloat16 of each number: 1, or 3 on tile registers, where sums are float32.
         span: the steps along the summed axis where an operand may be nonzero, if that is known.
+        shallow: the product that is faster where the span is short, and the least number of elements where it is not.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Product:
         more: Sequence[Pair] = (),
         instruction: str = "",
         pieces: int = 1,
+        shallow: tuple[Product, int] | None = None,
     ) -> None:
         self.scope = scope
         self.e = scope.e
@@ -91,6 +94,7 @@ class Product:
         self.joined = joined
         self.offset = offset
         self.few = few
+        self.shallow = shallow
         self.begin: StridedArray | None = None
         self.instruction = instruction
         self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(instruction), pieces)
@@ -125,7 +129,8 @@ class Product:
             into: the buffer that all rows end up in.
         """
         self.streams.into = into
-        room = self.scope.arena.buffer(self.e, (self.blocking.room, self.rhs.columns), self.sums)
+        tallest = max(self.blocking.room, self.shallow[0].blocking.room if self.shallow else 0)
+        room = self.scope.arena.buffer(self.e, (tallest, self.rhs.columns), self.sums)
         rows = rows or (0, self.lhs.rows)
         for place, row, height in self.panels(rows, lambda row: room.base, room.strides[0], init is None, init):
             use(replace(room, base=room.address(self.e, (place, 0))), row, height)
@@ -155,7 +160,23 @@ class Product:
             fresh: whether the sums begin at zero instead of the values in memory.
             dtype: that of the target; by default that of the sums.
         """
-        e, blocking, dtype = self.e, self.blocking, dtype or self.sums
+        e, dtype = self.e, dtype or self.sums
+        if self.shallow is None:
+            yield from self.all_panels(rows, place, stride, fresh, init, dtype)
+            return
+        product, least = self.shallow
+        low, high = product.blocking.span or (0, 0)
+        is_short = e.compare("icmp slt", e.index(e.sub(high, low)), i64(least))
+        product.streams.into = self.streams.into
+        for each, applies in ((product, is_short), (self, e.negated(is_short))):
+            with e.when(applies):
+                yield from each.all_panels(rows, place, stride, fresh, init, dtype)
+
+    def all_panels(
+        self, rows: Range, place: Callable[[Int], V], stride: Int, fresh: bool, init: LazyArray | None, dtype: DType
+    ) -> Iterator[tuple[Int, Int, Int]]:
+        """As `panels`, whatever the span."""
+        e, blocking = self.e, self.blocking
         some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
         with e.when(some):
             few = self.are_few(rows, dtype)
@@ -401,10 +422,12 @@ class Product:
         """
         e, (tall, height, vectors) = self.e, size
         stride = e.index(e.mul(sums.strides[0], sums.dtype.itemsize))
-        some, rounds = isinstance(height, V), sums.dtype != self.sums
-        kernel: TileKernel | SplitKernel = TileKernel(self.instruction, tall, vectors, left.strides[0], some, rounds)
+        some = isinstance(height, V)
+        kernel: TileKernel | SplitKernel
         if self.blocking.pieces > 1:
             kernel = SplitKernel(tall, vectors, left.strides[0], some)
+        else:
+            kernel = TileKernel(self.instruction, tall, vectors, left.strides[0], some, sums.dtype != self.sums)
         if kernel.name not in e.declared:
             text, needed = kernel.text
             e.declared.update({**needed, kernel.name: text})

@@ -2,11 +2,12 @@
 
 The first 8 bits of a float32 are a bfloat16; those of what is left are a second one, and the rest is a third. So a
 number is the sum of three pieces, exactly, and the product of two numbers that of nine products, each exact in float32.
-The kernel sums the six large ones. The other three are at most 2**-22 of the product and have either sign, about 2**-25
-of it in the mean: less than a rounding. Pieces that would be subnormal count as 0, as the instruction has it: of
-products below 2**-110, bits are lost.
+The kernel sums the six large ones. The other three are at most 2**-22 of the product and have either sign; their size
+is 2**-25 of it in the mean, less than a rounding. Pieces that would be subnormal count as 0, as the instruction has it:
+numbers below 2**-110, and products below it, lose bits.
 
-An infinity has no such pieces: its sums are NaN. Sums that are not finite are computed again, from the numbers.
+An infinity has no such pieces: its sums are NaN. Sums that are not finite are computed again, from the numbers, as the
+sums of their pieces; infinity times a subnormal number may be NaN.
 
 Sources: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 Computations" (2019); Intel's Software Developer's Manual, volume 2, TDPBF16PS.
@@ -113,15 +114,13 @@ class SplitKernel:
         e = Emitter()
         e.label("entry")
         _Body(e, self).emit()
-        if self.slow_name not in e.declared:
-            slow = Emitter()
-            slow.label("entry")
-            _multiply_numbers(slow, self)
-            parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %count, "
-            parameters += "i64 %rows"
-            head = f"define internal void @{self.slow_name}({parameters}) noinline nounwind cold"
-            e.declared.update(slow.declared)
-            e.declared[self.slow_name] = "\n".join([head + " {", *slow.lines, "  ret void", "}"])
+        slow = Emitter()
+        slow.label("entry")
+        _multiply_numbers(slow, self)
+        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %count, i64 %rows"
+        head = f"define internal void @{self.slow_name}({parameters}) noinline nounwind cold"
+        e.declared.update(slow.declared)
+        e.declared[self.slow_name] = "\n".join([head + " {", *slow.lines, "  ret void", "}"])
         parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %stride, "
         parameters += "i64 %count, i1 %fresh" + (", i64 %rows" if self.some else "")
         head = f"define internal void @{self.name}({parameters}) noinline nounwind"
@@ -135,6 +134,8 @@ class _Body:
         self.e = e
         self.kernel = kernel
         self.down, self.across = -(-kernel.height // TILE), kernel.vectors
+        self.panels = [Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs")]
+        self.remaining = Variable.of(e, V("%count", I64))
         self.rows: Int = V("%rows", I64) if kernel.some else kernel.height
         self.largest = Variable.of(e, e.constant(0, vector(I32, TILE)))
         self.room = e.value(PTR, f"alloca [{self.down * TILE * kernel.wide} x i8], align {ROW_BYTES}")
@@ -146,7 +147,7 @@ class _Body:
             tile(e, "tilezero", r * across + n)
         between = e.mul(self.kernel.stride, TILE * WORD)
         loop = TileLoop(e, "tdpbf16ps", self.down, self.across, between, _PRODUCTS, PIECES)
-        loop.emit(V("%lhs", PTR), V("%rhs", PTR), V("%count", I64))
+        loop.emit(self.panels, self.remaining)
         for r, n in each:
             place = e.pointer(self.room, r * TILE * self.kernel.wide + n * ROW_BYTES, 1)
             tile(e, "tilestored64", r * across + n, place, i64(self.kernel.wide))
