@@ -351,7 +351,7 @@ def test_sums_of_positive_numbers_have_no_bias(flips: tuple[bool, bool], tiles: 
 @on_the_model
 @pytest.mark.parametrize("flips", LAYOUTS)
 def test_products_with_a_permutation_are_exact(flips: tuple[bool, bool], tiles: Texts) -> None:
-    """Whose ones are powers of two, of either sign: numbers of all sizes keep all 24 bits."""
+    """The permutation is scaled by signed powers of two; all 24 bits of numbers of any magnitude must survive."""
     rng = np.random.default_rng(0)
     numbers = (normal(rng, (64, 64)) * 2.0 ** rng.integers(-100, 101, (64, 64))).astype(FLOAT32)
     sizes = rng.choice([-1, 1], 64) * 2.0 ** rng.integers(-20, 21, 64)

@@ -1,4 +1,4 @@
-"""What tests of products on tile registers share."""
+"""Helpers for the tests of products on tile registers."""
 
 from __future__ import annotations
 

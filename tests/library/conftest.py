@@ -1,4 +1,4 @@
-"""What tests of repeated calls share."""
+"""Fixtures for the tests of repeated calls."""
 
 import importlib
 from typing import Any

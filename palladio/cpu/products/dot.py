@@ -226,7 +226,8 @@ class Matrix:
     def split(self, scope: Scope, axis: int, later: PrefetchRange | None = None) -> PackSource:
         """The operand, as float32, in pieces of bfloat16, with pairs of neighbours along an axis joined.
 
-        Of a range outside of which all is zero, the last pair may have one element, at the end of the memory.
+        Where a mask leaves an odd number of elements, the second one of the last pair is zero. It is not read: the
+        array may end before it.
         """
         e, steps = scope.e, [1] * 2
         steps[axis] = 2
