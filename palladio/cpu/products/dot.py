@@ -229,30 +229,8 @@ class Matrix:
         Where a mask leaves an odd number of elements, the second one of the last pair is zero. It is not read: the
         array may end before it.
         """
-        e, steps = scope.e, [1] * 2
-        steps[axis] = 2
         _, end = self.array.zero_ranges.get(self.axes[-axis], (0, None))
-
-        def at(across: bool, i: Int, j: Int, width: int) -> V:
-            found = (self.across_at if across else self.at)(scope, i, j, width)
-            return converted(e, found, self.array.dtype, dtypes.FLOAT32)
-
-        def words(across: bool, i: Int, j: Int, width: int) -> Sequence[V]:
-            i, j = e.mul(i, steps[0]), e.mul(j, steps[1])
-            if across == (axis == 0):
-                return split.neighbours_joined(e, at(across, i, j, 2 * width))
-            first, place = at(across, i, j, width), [i, j]
-            place[axis] = e.add(place[axis], 1)
-            if end is None:
-                return split.joined(e, first, at(across, *place, width))
-            inside = e.compare("icmp slt", e.index(place[axis]), e.index(end))
-            place[axis] = e.choose(inside, place[axis], (i, j)[axis])
-            second = at(across, *place, width)
-            return split.joined(e, first, e.select(inside, second, e.constant(0.0, second.type)))
-
-        size = self.first // steps[0], self.second // steps[1]
-        first = [lambda i, j, width, across=across: words(across, i, j, width)[0] for across in (False, True)]
-        return replace(self.operand_of(*first, size, later), split=words)
+        return split.source(self.operand(scope, dtypes.FLOAT32, later), axis, end)
 
     def operand_of(
         self,

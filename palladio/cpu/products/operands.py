@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from palladio.cpu.emit.emitter import Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, StridedArray
+from palladio.cpu.products.micro_kernel import transposed
 
 Element = Callable[[Int, Int, int], V]
 
@@ -66,7 +67,6 @@ class PackSource:
         reads: the memory that computing an element reads.
         near: memory with contiguous rows that has the elements that it is computed from at the same indices.
         near_columns: as `near`, with contiguous columns.
-        split: as `element` or, if its first argument is true, as `transposed`, for words of several pieces each.
         later: the block that a later step will pack; for the right operand.
         plain: its elements in memory with contiguous rows, if they need only packing.
         in_place: as `plain`, with any number of axes: its rows, in their order, are those of the matrix.
@@ -83,15 +83,19 @@ class PackSource:
     plain: StridedArray | None = None
     in_place: StridedArray | None = None
     near_columns: StridedArray | None = None
-    split: Callable[[bool, Int, Int, int], Sequence[V]] | None = None
 
-    def words(self, i: Int, j: Int, width: int) -> Sequence[V]:
-        """The pieces of the elements [i, j], [i, j + 1], …"""
-        return [self.element(i, j, width)] if self.split is None else self.split(False, i, j, width)
+    def words(self, e: Emitter, i: Int, j: Int, width: int) -> Sequence[V]:
+        """The pieces of the elements [i, j], [i, j + 1], …: here one."""
+        return [self.element(i, j, width)]
 
-    def words_across(self, i: Int, j: Int, width: int) -> Sequence[V]:
+    def words_across(self, e: Emitter, i: Int, j: Int, width: int) -> Sequence[V]:
         """The pieces of the elements [i, j], [i + 1, j], …"""
-        return [(self.transposed or self.element)(i, j, width)] if self.split is None else self.split(True, i, j, width)
+        return [(self.transposed or self.element)(i, j, width)]
+
+    def square(self, e: Emitter, i: Int, j: Int, width: int) -> Iterator[Sequence[V]]:
+        """The pieces of a square of elements from [i, j] on, row by row, of an operand with contiguous columns."""
+        columns = [(self.transposed or self.element)(i, e.add(j, lane), width) for lane in range(width)]
+        yield from ([row] for row in transposed(e, columns))
 
 
 Pair = tuple[PackSource, PackSource]

@@ -105,7 +105,7 @@ class RowPanel:
         known = isinstance(count, int)
         for start, end, width in widths(count) if known else ((0, count, registers.LANES),):  # type: ignore[arg-type]
             with e.loop(0, height) as r, e.loop(start, end, width) as step:
-                values = lhs.words(e.add(row, r), e.add(k, step), width)
+                values = lhs.words(e, e.add(row, r), e.add(k, step), width)
                 self.put(r, e.add(step, place), values, width)
 
     def lay_out_columns(self, lhs: PackSource, row: Int, height: int, place: int, k: Int, count: Int) -> None:
@@ -129,7 +129,7 @@ class RowPanel:
                 for top, bottom, width in widths(height):
                     with e.loop(top, bottom, width) as r:
                         first, at = e.add(row, r), e.add(k, step)
-                        columns = [lhs.words_across(first, e.add(at, s), width) for s in range(size)]
+                        columns = [lhs.words_across(e, first, e.add(at, s), width) for s in range(size)]
                         for piece, words in enumerate(zip(*columns, strict=True)):
                             self.put_columns(piece, list(words), r, e.add(step, before), width)
 
@@ -146,7 +146,7 @@ class RowPanel:
             with e.loop(first, end) as step:
                 for top, bottom, width in widths(height):
                     with e.loop(top, bottom, width) as r:
-                        words = lhs.words_across(e.add(row, r), e.add(k, step), width)
+                        words = lhs.words_across(e, e.add(row, r), e.add(k, step), width)
                         for n, piece in itertools.product(range(width), range(len(words))):
                             above, before, inside, _ = self.tile_index(e.add(r, n), first)
                             place = above, before, inside, e.sub(step, first)
@@ -268,7 +268,8 @@ class ColumnPanels:
     def pack(self, place: V) -> None:
         """Pack the right operand.
 
-        It is read several whole rows at a time: read panel by panel, every few bytes would be on another page.
+        Contiguous rows are read several whole ones at a time: read panel by panel, every few bytes would be on another
+        page. Contiguous columns are read panel by panel, for the same reason.
         """
         e, blocking = self.e, self.blocking
         if len(blocking.pairs) > 1:
@@ -308,13 +309,22 @@ class ColumnPanels:
             begin: the operand's step at the first step of the k-block; `block.begin` by default.
         """
         e, word = self.e, self.blocking.word
-        with e.loop(top, bottom, size) as step:
-            for start, end, vectors, width in self.blocking.column_panels():
-                with e.loop(start, end, vectors * width) as column:
-                    base = self.step(self.panel(block, column), step, vectors * width)
-                    rows = StridedArray(base, (vectors * width, 1), (size, vectors * width), word)
-                    k = e.add(block.begin if begin is None else begin, step)
-                    self.pack_panel(rhs, rows, k, column, vectors, width)
+
+        def pack(step: Int, column: Int, vectors: int, width: int) -> None:
+            base = self.step(self.panel(block, column), step, vectors * width)
+            rows = StridedArray(base, (vectors * width, 1), (size, vectors * width), word)
+            k = e.add(block.begin if begin is None else begin, step)
+            self.pack_panel(rhs, rows, k, column, vectors, width)
+
+        if rhs.transposed is None:
+            with e.loop(top, bottom, size) as step:
+                for start, end, vectors, width in self.blocking.column_panels():
+                    with e.loop(start, end, vectors * width) as column:
+                        pack(step, column, vectors, width)
+            return
+        for start, end, vectors, width in self.blocking.column_panels():
+            with e.loop(start, end, vectors * width) as column, e.loop(top, bottom, size) as step:
+                pack(step, column, vectors, width)
 
     def panel(self, block: KBlock, column: Int) -> V:
         """The address of the panel of some columns."""
@@ -339,7 +349,7 @@ class ColumnPanels:
             if self.is_far(rhs) and steps == TOGETHER:
                 self.prefetch_row(rhs, e.add(k, e.add(step, TOGETHER)), column, vectors * width)
             for n in range(vectors):
-                values = rhs.words(e.add(k, step), e.add(column, n * width), width)
+                values = rhs.words(e, e.add(k, step), e.add(column, n * width), width)
                 self.put(panel, (step, n * width), values, width)
 
     def put(self, panel: StridedArray, index: tuple[Int, int], values: Sequence[V], width: int) -> None:
@@ -369,13 +379,12 @@ class ColumnPanels:
     ) -> None:
         """`size` steps of one vector of columns, read along the steps and transposed in registers."""
         e = self.e
-        k = e.add(*step)
-        if size < width:
-            rows = [rhs.words(e.add(k, s), e.add(*column), width) for s in range(size)]
-        else:
-            lanes = [rhs.words_across(k, e.add(e.add(*column), lane), width) for lane in range(width)]
-            pieces = [transposed(e, list(words)) for words in zip(*lanes, strict=True)]
-            rows = list(zip(*pieces, strict=True))
+        k, first = e.add(*step), e.add(*column)
+        rows = (
+            (rhs.words(e, e.add(k, s), first, width) for s in range(size))
+            if size < width
+            else rhs.square(e, k, first, width)
+        )
         for s, row in enumerate(rows):
             self.put(panel, (e.add(step[1], s), column[1]), row, width)
 

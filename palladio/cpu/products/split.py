@@ -15,13 +15,14 @@ Computations" (2019); Intel's Software Developer's Manual, volume 2, TDPBF16PS.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I16, I32, I64, PTR, integer, vector
-from palladio.cpu.products.micro_kernel import Variable
+from palladio.cpu.products.micro_kernel import Variable, transposed
+from palladio.cpu.products.operands import Element, PackSource
 from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, WORD, TileLoop, divided, tile
 
 PIECES = 3
@@ -74,6 +75,57 @@ def joined(e: Emitter, first: V, second: V) -> list[V]:
     """The pieces of two vectors of numbers, each number of the first one in a pair with the one of the second."""
     both = zip(pieces(e, first), pieces(e, second), strict=True)
     return [e.binary("or", e.binary("lshr", x, e.constant(16, x.type)), y) for x, y in both]
+
+
+@dataclass(frozen=True)
+class SplitSource(PackSource):
+    """An operand of pairs of numbers, neighbours along the summed axis, whose words are their pieces.
+
+    The functions that compute elements compute the numbers: their arguments count numbers, not pairs.
+
+    Fields:
+        axis: the summed axis.
+        end: the end of the numbers along it, if a mask may leave an odd number of them. The second number of the last
+            pair is then zero. It is not read: the array may end before it.
+    """
+
+    axis: int = 0
+    end: Int | None = None
+
+    def words(self, e: Emitter, i: Int, j: Int, width: int) -> Sequence[V]:
+        if self.axis == 1:
+            return neighbours_joined(e, self.element(i, e.mul(j, 2), 2 * width))
+        return self.both(e, self.element, (e.mul(i, 2), j), width)
+
+    def words_across(self, e: Emitter, i: Int, j: Int, width: int) -> Sequence[V]:
+        at = self.transposed or self.element
+        if self.axis == 0:
+            return neighbours_joined(e, at(e.mul(i, 2), j, 2 * width))
+        return self.both(e, at, (i, e.mul(j, 2)), width)
+
+    def square(self, e: Emitter, i: Int, j: Int, width: int) -> Iterator[Sequence[V]]:
+        """As in `PackSource`. Numbers are transposed before they are split: there are fewer of them than pieces."""
+        at, i = self.transposed or self.element, e.mul(i, 2)
+        for first in (0, width):
+            numbers = transposed(e, [at(e.add(i, first), e.add(j, lane), width) for lane in range(width)])
+            yield from (joined(e, *pair) for pair in zip(numbers[::2], numbers[1::2], strict=True))
+
+    def both(self, e: Emitter, at: Element, place: tuple[Int, Int], width: int) -> Sequence[V]:
+        """The pieces of pairs whose numbers are not neighbours in memory, the first pair at a place."""
+        first, index = at(*place, width), list(place)
+        index[self.axis] = after = e.add(place[self.axis], 1)
+        if self.end is None:
+            return joined(e, first, at(*index, width))
+        inside = e.compare("icmp slt", e.index(after), e.index(self.end))
+        index[self.axis] = e.choose(inside, after, place[self.axis])
+        second = at(*index, width)
+        return joined(e, first, e.select(inside, second, e.constant(0.0, second.type)))
+
+
+def source(numbers: PackSource, axis: int, end: Int | None) -> SplitSource:
+    """An operand of float32 in pieces, with pairs of neighbours along the summed axis joined."""
+    size = {("rows", "columns")[axis]: (numbers.rows, numbers.columns)[axis] // 2}
+    return SplitSource(**{**vars(numbers), **size, "plain": None, "in_place": None, "axis": axis, "end": end})
 
 
 @dataclass(frozen=True)
