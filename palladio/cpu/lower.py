@@ -188,6 +188,7 @@ class _GridFunction:
         e = self.e
         tasks = self.schedule.tasks
         ids: list[Int] = [V("%" + e.fresh("id"), I64) if axis in tasks else 0 for axis in range(len(self.sizes))]
+        self.next_ids: list[Int] = []
         before = len(e.lines)
         with ExitStack() as stack:
             for axis in self.schedule.steps:
@@ -212,8 +213,18 @@ class _GridFunction:
         packed = [block for block, place in blocks if place.memory in self.function.packed]
         choosing = {axis for block in packed for axis in axes_of(block)}
         direct = {axis for block in packed for axis in direct_axes_of(block)}
-        left: Int = task
         self.order = tuple(sorted(parallel, key=lambda axis: (axis in choosing, axis in choosing - direct, -axis)))
+        self.place_indices(task, ids)
+        if self.next_ids:
+            count: Int = 1
+            for axis in self.order:
+                count = e.mul(count, self.sizes[axis])
+            following = e.intrinsic("smin", I64, e.index(e.add(task, 1)), e.index(e.sub(count, 1)))
+            self.place_indices(following, self.next_ids)
+
+    def place_indices(self, task: Int, ids: Sequence[Int]) -> None:
+        """The parallel grid indices of a task, in their order."""
+        e, left = self.e, task
         for axis in self.order:
             size = e.index(self.sizes[axis])
             e.line(f"{ids[axis].text} = srem i64 {e.index(left).text}, {size.text}")  # type: ignore[union-attr]
@@ -227,7 +238,7 @@ class _GridFunction:
         numbers = [number_array(self.e, index) for index in ids]
         extra = [number_array(self.e, s) for s, known in zip(self.sizes, self.grid.sizes, strict=True) if known is None]
         scalars, arrays = self.places[: self.grid.scalars], self.places[self.grid.scalars :]
-        self.function.later = {}
+        self.function.later, self.function.following = {}, {}
         first = first_step(self.e, self.grid, self.sizes, ids, self.schedule.steps)
         windows = [
             self.window(*each, [*numbers, *scalars], first)
@@ -235,9 +246,14 @@ class _GridFunction:
         ]
         for block, place, window in zip(self.blocks, arrays, windows, strict=True):
             moves = axes_of(block).intersection(sequential[-1:])
+            across = axes_of(block).intersection(self.schedule.tasks)
             if place.memory.steady and isinstance(window, DenseBlock) and moves:
                 later = functools.partial(self.later, block, place, ids, *moves)
                 self.function.later[place.memory] = window.buffer, later
+                self.function.following[place.memory] = window.buffer, functools.partial(later, 1)
+            elif place.memory.steady and isinstance(window, DenseBlock) and not sequential and across:
+                after = functools.partial(self.of_next_task, block, place)
+                self.function.following[place.memory] = window.buffer, after
         self.function.ahead = self.ahead(ids, windows)
         refs = [
             RefBinding(place.memory, window.buffer, self.start(n, window))
@@ -299,6 +315,14 @@ class _GridFunction:
         moved, last = list(ids), e.sub(self.sizes[axis], 1)
         moved[axis] = e.intrinsic("smin", I64, e.index(e.add(ids[axis], distance)), e.index(last))
         inputs = [*(number_array(e, index) for index in moved), *self.places[: self.grid.scalars]]
+        return first_element(self.scope(), block, place.buffer, self.function.run(block.index_map, inputs))
+
+    def of_next_task(self, block: BlockMap, place: RefBinding) -> V:
+        """The address of the next task's block."""
+        if not self.next_ids:
+            tasks, axes = self.schedule.tasks, range(len(self.sizes))
+            self.next_ids = [V("%" + self.e.fresh("id"), I64) if axis in tasks else 0 for axis in axes]
+        inputs = [*(number_array(self.e, index) for index in self.next_ids), *self.places[: self.grid.scalars]]
         return first_element(self.scope(), block, place.buffer, self.function.run(block.index_map, inputs))
 
     def start(self, number: int, window: DenseBlock | GatheredBlock) -> BlockMarks | None:

@@ -17,6 +17,7 @@ from palladio.cpu.products import dot as products
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.machine_code import assembly
 from palladio.library import attention, gmm, matmul, tgmm
+from palladio.library.staging import forget_calls
 from tests.cpu.tiles import (
     BFLOAT16,
     FLOAT32,
@@ -273,6 +274,57 @@ def test_a_row_has_the_same_bits_in_each_place_of_a_tile_and_in_each_large_group
         found = gmm(x, matrices, [size, 100 - size], FLOAT32, interpret="cpu")
         np.testing.assert_array_equal(found, np.concatenate([every[0][:size], every[1][size:]]))
     assert splits(tiles)
+
+
+@on_the_model
+def test_k_blocks_that_are_read_once_change_no_bits(tiles: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 64 rows: the second one of a group finds its matrix packed."""
+    rng = np.random.default_rng(0)
+    sizes = [64, 128, 0, 45]
+    x, matrices = normal(rng, (sum(sizes) + 3, 128)), normal(rng, (len(sizes), 128, 32))
+    expected = grouped(x, matrices, sizes)
+    x[70, 100], x[160, 3], x[230, 70] = np.inf, -np.inf, np.nan
+    finite = np.isfinite(x).all(axis=1)
+    found = []
+    with host.compiling_for(replace(host.current(), near_bytes=3 << 13)):
+        for least, turns in ((16, LAYOUTS), (1 << 20, LAYOUTS[:1])):
+            monkeypatch.setattr(blocking, "LEAST_SHORT_STEPS", least)
+            forget_calls()
+            kernels = len(tiles)
+            for _, turn in turns:
+                given = np.ascontiguousarray(matrices.swapaxes(1, 2)) if turn else matrices
+                options = {"tiling": (64, 128, 32), "transpose_rhs": turn, "interpret": "cpu"}
+                found.append(gmm(x, given, sizes, FLOAT32, **options))
+            assert any("_on(" in text for text in tiles[kernels:]) == (least == 16)
+    assert_near(found[0][finite], expected[finite])
+    assert not np.isfinite(found[0][~finite]).any()
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+@on_the_model
+def test_known_rows_read_each_k_block(tiles: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a matrix of each task's own, and of one that is computed."""
+    monkeypatch.setattr(blocking, "LEAST_SHORT_STEPS", 16)
+    rng = np.random.default_rng(0)
+    y = normal(rng, (128, 64))
+
+    def kernel(x: Any, y: Any, out: Any) -> None:
+        out[...] = jnp.dot(x[...], y[...])
+
+    def squared(x: Any, y: Any, out: Any) -> None:
+        out[...] = jnp.dot(x[...], y[...] * y[...])
+
+    with host.compiling_for(replace(host.current(), near_bytes=3 << 13)):
+        for rows in (32, 48, 64, 100):
+            x = normal(rng, (rows, 128))
+            columns = pl.BlockSpec((128, 32), lambda n: (0, n)), pl.BlockSpec((rows, 32), lambda n: (0, n))
+            specs = [pl.BlockSpec((rows, 128), lambda n: (0, 0)), columns[0]]
+            for body, right in ((kernel, y), (squared, y * y)):
+                shape = pl.ShapeDtypeStruct((rows, 64), FLOAT32)
+                call = pl.pallas_call(body, shape, grid=(2,), in_specs=specs, out_specs=columns[1], interpret="cpu")
+                assert_near(call(x, y), exact(x, right))
+    assert any("_on(" in text for text in tiles)
 
 
 @on_the_model

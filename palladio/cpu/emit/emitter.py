@@ -278,9 +278,9 @@ class Emitter:
     # Control.
 
     @contextmanager
-    def loop(self, start: Int, stop: Int, step: int = 1) -> Iterator[Int]:
+    def loop(self, start: Int, stop: Int, step: Int = 1) -> Iterator[Int]:
         """A counted loop; a known count of one is not a loop."""
-        if isinstance(start, int) and isinstance(stop, int) and 0 < stop - start <= step:
+        if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and 0 < stop - start <= step:
             yield start
             return
         head, body, end = self.fresh("head"), self.fresh("body"), self.fresh("end")
@@ -294,7 +294,7 @@ class Emitter:
         self.branch(inside, body, end)
         self.label(body)
         yield V(counter, I64)
-        self.line(f"{following} = add nsw i64 {counter}, {step}")
+        self.line(f"{following} = add nsw i64 {counter}, {self.index(step).text}")
         latch = self.block
         self.jump(head)
         self.lines[patch] = f"  {counter} = phi i64 [ {self.index(start).text}, %{before} ], [ {following}, %{latch} ]"

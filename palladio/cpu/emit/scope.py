@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from palladio.base.errors import attach
@@ -118,10 +119,20 @@ class Function:
         # For blocks that nothing writes, in the order of the kernel's arguments: this step's, and a function that emits
         # the address of that of a later step.
         self.later: dict[Allocation, tuple[StridedArray, Callable[[int], V]]] = {}
+        # For blocks that nothing writes: this step's, and a function that emits the address of that of the next step,
+        # which is the next to read one. Empty in a loop of the kernel.
+        self.following: dict[Allocation, tuple[StridedArray, Callable[[], V]]] = {}
         # For blocks that nothing writes: the byte distance from this task's to the next one's.
         self.ahead: dict[Allocation, V] = {}
         # The index of this step along the innermost sequential grid axis, and its number of steps; (0, 1) if unknown.
         self.innermost: tuple[Int, int] = (0, 1)
+
+    @contextmanager
+    def repeated(self) -> Iterator[None]:
+        """Emit code that may run several times in a step of the grid."""
+        outer, self.following = self.following, {}
+        yield
+        self.following = outer
 
     def call_back(self, number: int, addresses: Sequence[V] = ()) -> None:
         """Call back into Python, with the addresses of values, and return from the kernel if it fails."""

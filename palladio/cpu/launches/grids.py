@@ -42,6 +42,7 @@ def _grid_call(scope: Scope, *operands: LazyArray, grid: Grid, kernel: Program) 
     extra = [number_array(e, size) for size, known in zip(sizes, grid.sizes, strict=True) if known is None]
     outer, function.innermost = function.innermost, (0, 1)
     with ExitStack() as stack:
+        stack.enter_context(function.repeated())
         ids = [stack.enter_context(e.loop(0, size)) for size in sizes]
         numbers = [number_array(e, index) for index in ids]
         first = first_step(e, grid, sizes, ids, range(len(ids)))

@@ -30,6 +30,14 @@ SPLIT_STEPS = 512
 before the sum is added to those in memory, so that fewer roundings are of large numbers."""
 
 
+NEAR_SHARE = 4
+"""The part of the second level of cache, a quarter, that a k-block takes if it is read only once: so it is still there
+when it is multiplied, and the next one takes its place there."""
+
+LEAST_SHORT_STEPS = 64
+"""The least steps of such a k-block: as many products of tiles as the sums of each are added to those in memory."""
+
+
 @dataclass(frozen=True)
 class KBlock:
     """A range of steps along the summed axis that are multiplied together.
@@ -72,6 +80,8 @@ class Blocking:
         together: the most panels of rows that are laid out at a time.
         pieces: the number of words of an element of the packed operands. The tiles of the pieces
             of the same steps follow each other.
+        short_steps: the steps of a packed k-block that only one group of rows reads; 0 if that is never so.
+        read_once: whether that is so in this step; None if it never is.
         on_tiles: whether panels are multiplied on tile registers. A k-block then has whole tiles of steps: an operand
             that ends before is zero from there on.
     """
@@ -114,13 +124,31 @@ class Blocking:
         granule = max(whole, TILE) if on_tiles and blocks > 1 else whole
         self.steps = max(1, -(-self.depth // granule // blocks)) * granule
         self.far = self.depth * rhs.columns * self.element_bytes >= host.current().near_bytes
-        self.grouped = self.far and len(pairs) == 1 and self.span is None and lhs.transposed is None
-        self.together = self._together() if self.grouped else 1
+        single = len(pairs) == 1 and self.span is None and lhs.transposed is None
+        self.short_steps = self._short_steps() if single and pieces > 1 else 0
+        self.read_once: V | None = None
+        self.grouped = single and (self.far or self.short_steps > 0)
+        self.together = self._together() if self.far and single else 1
 
     def _together(self) -> int:
         """As many panels of rows as fit half of the second level of cache, beside a panel of columns and the next."""
         fitting = host.current().near_bytes // (2 * self.steps * self.element_bytes) - 2 * self.wide
         return max(1, min(fitting // self.height, MOST_TOGETHER, self.lhs.rows // self.height))
+
+    def _short_steps(self) -> int:
+        """As many steps as `NEAR_SHARE` has room for, unless all steps fit twice of that."""
+        if self.rhs.changes is None or self.depth % TILE or self.depth > self.steps:
+            return 0
+        fitting = host.current().near_bytes // (NEAR_SHARE * self.rhs.columns * self.element_bytes)
+        steps = max(LEAST_SHORT_STEPS, fitting // TILE * TILE)
+        return steps if 2 * steps < self.depth else 0
+
+    @property
+    def together_now(self) -> Int:
+        """The most panels of rows that are laid out at a time in this step."""
+        if self.read_once is None:
+            return self.together
+        return self.e.select(self.read_once, i64(MOST_TOGETHER), i64(self.together))
 
     @property
     def element_bytes(self) -> int:
@@ -181,7 +209,8 @@ class Blocking:
     @property
     def room(self) -> int:
         """The most rows of a group of panels."""
-        return self.together * self.height + (self.height if self.grouped else 0)
+        together = MOST_TOGETHER if self.short_steps else self.together
+        return together * self.height + (self.height if self.grouped else 0)
 
     @property
     def calls(self) -> int:
@@ -203,6 +232,9 @@ class Blocking:
         if self.span is not None:
             yield from self.k_blocks_of_span(self.span, packed)
             return
+        if self.read_once is not None:
+            yield from self.k_blocks_read_once(self.read_once, packed)
+            return
         if len(self.pairs) > 1:
             for first in range(0, self.depth, self.steps):
                 yield self.k_block(packed, first, min(self.steps, self.depth - first))
@@ -210,6 +242,17 @@ class Blocking:
         for first, stop, steps in cut(self.depth, self.steps):
             with self.e.loop(first, stop, steps) as k:
                 yield self.k_block(packed, k, steps)
+
+    def k_blocks_read_once(self, read_once: V, packed: V) -> Iterator[KBlock]:
+        """The k-blocks. Those that are read once are shorter, and all in one place."""
+        e = self.e
+        steps = e.select(read_once, i64(self.short_steps), i64(self.steps))
+        apart = e.select(read_once, i64(0), i64(self.rhs.columns))
+        with e.loop(0, self.quotient(e.add(steps, self.depth - 1), steps)) as n:
+            k = e.mul(n, steps)
+            count = e.intrinsic("smin", I64, steps, e.index(e.sub(self.depth, k)))
+            place = e.pointer(packed, e.mul(k, apart), self.element_bytes)
+            yield KBlock(k, count, k, count, place, count, e.compare("icmp eq", e.index(n), i64(0)))
 
     def k_block(self, packed: V, k: Int, steps: int) -> KBlock:
         """A k-block of all steps in a range, packed after the steps before it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V, i64
+from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, Panel, StridedArray, array_in, merged, write
 from palladio.cpu.emit.llvm_types import I32, I64, vector
 from palladio.cpu.emit.scope import Rule, Scope
@@ -41,8 +41,8 @@ FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
 """The number of rows beyond which packing the right operand pays: if it is contiguous along the summed axis, if it is
 contiguous across it, and if it would be packed into pairs that cannot be read in place."""
 
-FEW_BEFORE_SPLIT = 84
-"""As `FEW_ACROSS`, where packing splits the numbers, which takes as long as multiplying these rows."""
+FEW_BEFORE_SPLIT = 40
+"""As `FEW_ACROSS`, where packing splits the numbers."""
 
 LEAST_DEPTH_SPLIT = 128
 """As `LEAST_DEPTH_ON_TILES`, for products of split numbers, whose sums are added and checked once more."""
@@ -230,7 +230,21 @@ class Matrix:
         array may end before it.
         """
         _, end = self.array.zero_ranges.get(self.axes[-axis], (0, None))
-        return split.source(self.operand(scope, dtypes.FLOAT32, later), axis, end)
+        numbers = replace(self.operand(scope, dtypes.FLOAT32, later), changes=None if axis else self.changes(scope))
+        return split.source(numbers, axis, end)
+
+    def changes(self, scope: Scope) -> V | None:
+        """True if the next step has another block of the matrix; None if that is not known."""
+        if not self.array.reads or not all(memory.steady for memory in self.array.reads):
+            return TRUE
+        blocks = scope.function.following
+        found: V | None = None
+        for memory in self.array.reads:
+            if memory in blocks:
+                now, at = blocks[memory]
+                moved = scope.e.compare("icmp ne", at(), now.base)
+                found = moved if found is None else scope.e.binary("or", found, moved)
+        return found
 
     def operand_of(
         self,

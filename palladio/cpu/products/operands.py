@@ -67,6 +67,7 @@ class PackSource:
         reads: the memory that computing an element reads.
         near: memory with contiguous rows that has the elements that it is computed from at the same indices.
         near_columns: as `near`, with contiguous columns.
+        changes: whether a later step packs another block, if that is known; for the right operand.
         later: the block that a later step will pack; for the right operand.
         plain: its elements in memory with contiguous rows, if they need only packing.
         in_place: as `plain`, with any number of axes: its rows, in their order, are those of the matrix.
@@ -83,6 +84,7 @@ class PackSource:
     plain: StridedArray | None = None
     in_place: StridedArray | None = None
     near_columns: StridedArray | None = None
+    changes: V | None = None
 
     def words(self, e: Emitter, i: Int, j: Int, width: int) -> Sequence[V]:
         """The pieces of the elements [i, j], [i, j + 1], …: here one."""

@@ -12,7 +12,7 @@ from palladio.cpu.emit.emitter import TRUE, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray, cut, fill, widths
 from palladio.cpu.emit.llvm_types import I32, I64, PTR, vector
 from palladio.cpu.emit.scope import Scope
-from palladio.cpu.products.blocking import Blocking, KBlock
+from palladio.cpu.products.blocking import MOST_TOGETHER, Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
 from palladio.cpu.products.operands import PackSource, Range
 from palladio.cpu.products.tile_kernel import TILE, divided
@@ -207,8 +207,23 @@ class ColumnPanels:
         """True if the rows of a right operand are read from memory, or from the last level of cache."""
         return rhs.near is not None and (self.blocking.far or any(memory.large for memory in rhs.reads))
 
+    def is_read_once(self, rows: Range) -> V | None:
+        """True if one group of rows, and no later step, reads the right operand if it is packed now; None if that is
+        not known."""
+        e, blocking, (low, high) = self.e, self.blocking, rows
+        most = (MOST_TOGETHER + 1) * blocking.height
+        if not blocking.short_steps or blocking.rhs.changes is None:
+            return None
+        if isinstance(low, int) and isinstance(high, int):  # the rows after whole panels are a group of their own
+            count = high - low
+            is_one_group = count <= blocking.height or (count % blocking.height == 0 and count < most)
+            return blocking.rhs.changes if is_one_group else None
+        fits = e.compare("icmp slt", e.index(e.sub(high, low)), i64(most))
+        return e.binary("and", fits, blocking.rhs.changes)
+
     def packed(self, unless: V | None = None) -> tuple[V, V]:
-        """The address of the packed right operand, and whether it must be packed, which is false if it still is.
+        """The address of the packed right operand, and whether it must be packed, which is false if it still is: then
+        its k-blocks are not in one place.
 
         Args:
             unless: a condition of the running kernel under which it will not be packed.
@@ -220,6 +235,8 @@ class ColumnPanels:
         slot, slots = self.scope.function.innermost
         if not is_steady or slots * size * self.sums.itemsize > KEPT_BYTES:
             slot, slots = 0, 1
+        if slots > 1:
+            blocking.read_once = None
         room = self.scope.arena.buffer(self.e, (slots, size), blocking.word)
         place = room.address(self.e, (slot, 0))
         noted = notes.take(slots * len(steady)) if is_steady and notes is not None else None
@@ -236,7 +253,8 @@ class ColumnPanels:
     def noted(self, steady: StridedArray, note: V, unless: V | None = None) -> V:
         """Record that a block is packed now; returns whether it differs from the block recorded last.
 
-        A block that reaches past the edge of its array is a copy in the arena and changes: it is never recorded.
+        A block that reaches past the edge of its array is a copy in the arena and changes: it is never recorded. Nor is
+        one that is read once, as its k-blocks take each other's place.
         """
         e = self.e
         key = e.value(I64, f"ptrtoint {steady.base} to i64")
@@ -246,7 +264,11 @@ class ColumnPanels:
         before = e.load(I64, note, 8)
         same = e.compare("icmp eq", key, before)
         kept = e.binary("and", same, elsewhere)
-        after = e.select(elsewhere, key, i64(0))
+        read_once = self.blocking.read_once
+        if read_once is not None:
+            self.blocking.read_once = read_once = e.binary("and", read_once, e.negated(kept))
+        stays = elsewhere if read_once is None else e.binary("and", elsewhere, e.negated(read_once))
+        after = e.select(stays, key, i64(0))
         e.store(after if unless is None else e.select(unless, before, after), note, 8)
         return e.negated(kept)
 
@@ -286,6 +308,11 @@ class ColumnPanels:
             if blocking.padded(steps) != steps:
                 with e.loop(first, stop, steps) as k:
                     self.clear_rest(blocking.k_block(place, k, steps))
+
+    def pack_block(self, block: KBlock) -> None:
+        """Pack a k-block of whole tiles."""
+        rhs = self.blocking.rhs
+        self.pack_steps(block, rhs, 0, block.laid, _together(rhs))
 
     def clear_rest(self, block: KBlock) -> None:
         """Clear the steps of a k-block after those that are laid out, which fill up whole tiles."""

@@ -8,7 +8,9 @@ micro-kernel is a separate function, so that all callers share its code; its sum
 prefetches the next panel of rows and the right operand of a later step (`streams`).
 
 On tile registers (`tile_kernel`), the right operand is packed before it is multiplied, and rows are laid out as tiles.
-Float32 numbers are split into pieces of bfloat16 meanwhile (`split`).
+Float32 numbers are split into pieces of bfloat16 meanwhile (`split`). Where one group of rows alone reads a packed
+operand, each k-block is packed right before it is multiplied, and takes the place of the last one: it never leaves the
+second level of cache.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ class Product:
         self.few = few
         self.shallow = shallow
         self.begin: StridedArray | None = None
+        self.packs: tuple[Int, V | None] = 0, None
         self.instruction = instruction
         self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(instruction), pieces)
         self.left = RowPanel(scope, self.blocking)
@@ -180,6 +183,7 @@ class Product:
         some = e.compare("icmp slt", *map(e.index, rows)) if any(isinstance(bound, V) for bound in rows) else None
         with e.when(some):
             few = self.are_few(rows, dtype)
+            blocking.read_once = self.right.is_read_once(rows) if fresh else None
             if blocking.span is None:
                 packed, needed = self.right.packed(few)
             else:
@@ -204,6 +208,8 @@ class Product:
                     init, fresh = self.less(init, excess), False
             if self.instruction:
                 configure(e)
+            if blocking.read_once is not None:
+                self.packs, needed = (rows[0], needed), None
             for group in self.row_groups(rows, packed, needed):
                 number = e.binary("udiv", e.index(e.sub(group.row, rows[0])), i64(blocking.height))
                 self.streams.number = number
@@ -243,13 +249,18 @@ class Product:
             with e.when(e.compare("icmp sge", *map(e.index, span))):
                 fill(e, target, 0)
         if self.lhs.rows * blocking.depth * self.rhs.columns > LONG:
-            rows = target.shape[0] * (1 if group.count == 1 else blocking.together)
+            rows = target.shape[0] * (1 if group.count == 1 else blocking.room // blocking.height)
             if self.instruction:  # Python code that handles an interrupt may use them, and may end the kernel
                 release(e)
             self.scope.function.poll(rows * blocking.steps * self.rhs.columns // PRODUCTS)
             if self.instruction:
                 configure(e)
         for block in blocking.k_blocks(packed):
+            first, needed = self.packs
+            if blocking.read_once is not None and needed is not None:
+                is_first = e.compare("icmp eq", *map(e.index, (group.row, first)))
+                with e.when(e.binary("and", needed, is_first)):
+                    self.right.pack_block(block)
             left = self.left.in_place(group.row, target.shape[0], block) if blocking.in_place else None
             if left is None:
                 self.left.lay_out(group.row, e.add(e.mul(group.count, group.height), group.rest), block)
@@ -377,11 +388,11 @@ class Product:
 
     def groups(self, first: Int, end: Int, high: Int) -> Iterator[RowGroup]:
         """Groups of whole panels; the last one, which may have none, has the rows beyond them too."""
-        e, whole, together = self.e, self.blocking.height, self.blocking.together
+        e, whole, together = self.e, self.blocking.height, self.blocking.together_now
         has_whole = e.compare("icmp slt", e.index(first), e.index(end))
-        with e.loop(first, e.choose(has_whole, end, high), together * whole) as row:
+        with e.loop(first, e.choose(has_whole, end, high), e.mul(together, whole)) as row:
             left = self.blocking.quotient(e.sub(end, row), whole)
-            count = e.intrinsic("smin", I64, e.index(left), i64(together))
+            count = e.intrinsic("smin", I64, e.index(left), e.index(together))
             is_last = e.compare("icmp eq", e.index(e.add(row, e.mul(count, whole))), e.index(end))
             yield RowGroup(row, whole, count, e.choose(is_last, e.sub(high, end), 0))
 
@@ -425,7 +436,7 @@ class Product:
         some = isinstance(height, V)
         kernel: TileKernel | SplitKernel
         if self.blocking.pieces > 1:
-            kernel = SplitKernel(tall, vectors, left.strides[0], some)
+            kernel = SplitKernel(tall, vectors, left.strides[0], some, self.blocking.read_once is not None)
         else:
             kernel = TileKernel(self.instruction, tall, vectors, left.strides[0], some, sums.dtype != self.sums)
         if kernel.name not in e.declared:
@@ -433,6 +444,8 @@ class Product:
             e.declared.update({**needed, kernel.name: text})
         given = [left.base, self.right.panel(block, column), sums.base, stride, e.index(block.count), starts]
         given += [height] if isinstance(height, V) else []
+        if self.blocking.read_once is not None:
+            given.append(e.negated(starts))
         e.line(f"call void @{kernel.name}({', '.join(map(str, given))})")
 
     def multiply_panels(

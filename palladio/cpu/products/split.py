@@ -132,28 +132,33 @@ def source(numbers: PackSource, axis: int, end: Int | None) -> SplitSource:
 class SplitKernel:
     """A function that adds a panel of rows times a panel of columns, both split into pieces, to a block of sums.
 
-    Its arguments are those of a `TileKernel`. In a panel a tile of each piece follows that of the last one.
+    Its arguments are those of a `TileKernel`. In a panel a tile of each piece follows that of the last one. The sums in
+    memory are added to those of the panels at the end. If the kernel may go on, its last argument tells whether those
+    are the first summands instead: then a product in several calls has the bits of one in a single call.
 
     Fields:
         height: the rows; if `some`, the most, a number of whole tiles.
         vectors: the tiles along the columns.
         stride: words of a row of the left panel, whose tiles follow each other along the rows.
         some: whether the number of rows is an argument.
+        goes_on: whether the sums may go on from those in memory.
     """
 
     height: int
     vectors: int
     stride: Int
     some: bool
+    goes_on: bool = False
 
     @property
     def name(self) -> str:
-        return f"multiply_split_{self.height}x{self.vectors}x{TILE}_{self.stride}" + ("_some" if self.some else "")
+        size = f"{self.height}x{self.vectors}x{TILE}_{self.stride}"
+        return f"multiply_split_{size}" + ("_some" if self.some else "") + ("_on" if self.goes_on else "")
 
     @property
     def slow_name(self) -> str:
         """The name of the function that computes sums which are not finite."""
-        return f"multiply_split_numbers_{self.vectors}x{TILE}_{self.stride}"
+        return f"multiply_split_numbers_{self.vectors}x{TILE}_{self.stride}" + ("_on" if self.goes_on else "")
 
     @property
     def wide(self) -> int:
@@ -170,11 +175,13 @@ class SplitKernel:
         slow.label("entry")
         _multiply_numbers(slow, self)
         parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %count, i64 %rows"
+        parameters += ", ptr noalias readonly %before, i64 %stride" if self.goes_on else ""
         head = f"define internal void @{self.slow_name}({parameters}) noinline nounwind cold"
         e.declared.update(slow.declared)
         e.declared[self.slow_name] = "\n".join([head + " {", *slow.lines, "  ret void", "}"])
         parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %stride, "
         parameters += "i64 %count, i1 %fresh" + (", i64 %rows" if self.some else "")
+        parameters += ", i1 %goes_on" if self.goes_on else ""
         head = f"define internal void @{self.name}({parameters}) noinline nounwind"
         return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
 
@@ -195,8 +202,10 @@ class _Body:
     def emit(self) -> None:
         e, across = self.e, self.across
         each = [(r, n) for r in range(self.down) for n in range(across)]
-        for r, n in each:
-            tile(e, "tilezero", r * across + n)
+        if self.kernel.goes_on:
+            e.either(V("%goes_on", I1), lambda: self.begin(each, True), lambda: self.begin(each, False))
+        else:
+            self.begin(each, False)
         between = e.mul(self.kernel.stride, TILE * WORD)
         loop = TileLoop(e, "tdpbf16ps", self.down, self.across, between, _PRODUCTS, PIECES)
         loop.emit(self.panels, self.remaining)
@@ -204,7 +213,24 @@ class _Body:
             place = e.pointer(self.room, r * TILE * self.kernel.wide + n * ROW_BYTES, 1)
             tile(e, "tilestored64", r * across + n, place, i64(self.kernel.wide))
         self.compute_infinite()
-        e.either(V("%fresh", I1), lambda: self.write(False), lambda: self.write(True))
+        done = V("%fresh", I1)
+        done = e.binary("or", done, V("%goes_on", I1)) if self.kernel.goes_on else done
+        e.either(done, lambda: self.write(False), lambda: self.write(True))
+
+    def begin(self, each: Sequence[tuple[int, int]], goes_on: bool) -> None:
+        """Set the tiles of sums to those in memory, or to zero."""
+        e = self.e
+        if not goes_on:
+            for r, n in each:
+                tile(e, "tilezero", r * self.across + n)
+            return
+        with e.loop(0, self.rows) as row:
+            there = e.pointer(V("%sums", PTR), e.mul(V("%stride", I64), row), 1)
+            for n, value in enumerate(self.sums(there)):
+                e.store(value, e.pointer(self.room, e.add(e.mul(row, self.kernel.wide), n * ROW_BYTES), 1), WORD)
+        for r, n in each:
+            place = e.pointer(self.room, r * TILE * self.kernel.wide + n * ROW_BYTES, 1)
+            tile(e, "tileloadd64", r * self.across + n, place, i64(self.kernel.wide))
 
     def compute_infinite(self) -> None:
         """Compute those sums again that are not finite."""
@@ -221,6 +247,8 @@ class _Body:
         with e.when(found):
             given = [*(V(name, PTR) for name in ("%lhs", "%rhs")), self.room]
             given += [V("%count", I64), e.index(self.rows)]
+            if kernel.goes_on:
+                given += [e.select(V("%goes_on", I1), V("%sums", PTR), V("null", PTR)), V("%stride", I64)]
             e.line(f"call void @{kernel.slow_name}({', '.join(map(str, given))})")
 
     def sums(self, row: V) -> Sequence[V]:
@@ -247,8 +275,12 @@ def _multiply_numbers(e: Emitter, kernel: SplitKernel) -> None:
     with e.loop(0, V("%rows", I64)) as r:
         above, inside = divided(e, r)
         start = e.add(e.mul(above, e.mul(kernel.stride, TILE)), e.mul(inside, TILE))
-        for total in totals:
+        for n, total in enumerate(totals):
             total.set(e.constant(0.0, type))
+            if kernel.goes_on:
+                with e.when(e.compare("icmp ne", V("%before", PTR), V("null", PTR))):
+                    there = e.add(e.mul(V("%stride", I64), r), n * ROW_BYTES)
+                    total.set(e.load(type, e.pointer(V("%before", PTR), there, 1), WORD))
         with e.loop(0, V("%count", I64)) as step:
             before, word = divided(e, step)
             place = e.pointer(V("%lhs", PTR), e.add(start, e.add(e.mul(before, PIECES * TILE**2), word)), WORD)

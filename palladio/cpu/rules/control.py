@@ -100,7 +100,7 @@ def _loop(
     work, steps = work_estimate(body), None
     if isinstance(bounds[0], int) and isinstance(bounds[1], int):
         steps = (bounds[1] - bounds[0]) // step
-    with e.loop(*bounds, step) as counter:
+    with scope.function.repeated(), e.loop(*bounds, step) as counter:
         number = e.index(counter)
         if steps is None or steps > STEPS or steps * work > LONG:
             scope.function.poll(work)
@@ -140,7 +140,7 @@ def repeat(
     def run(program: Program) -> Sequence[Any]:
         return scope.function.run(program, [*fixed, *(home.array() for home in homes)])
 
-    with scope.e.repeat(lambda: run(condition)[0].at((), 1)):
+    with scope.function.repeated(), scope.e.repeat(lambda: run(condition)[0].at((), 1)):
         scope.function.poll(work_estimate(body))
         put_all(scope, homes, run(body))
         end_step()
