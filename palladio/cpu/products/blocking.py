@@ -35,7 +35,7 @@ NEAR_SHARE = 4
 when it is multiplied, and the next one takes its place there."""
 
 LEAST_SHORT_STEPS = 64
-"""The least steps of such a k-block: as many products of tiles as the sums of each are added to those in memory."""
+"""The least steps of such a k-block. Each k-block loads all sums and stores them again."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Blocking:
         together: the most panels of rows that are laid out at a time.
         pieces: the number of words of an element of the packed operands. The tiles of the pieces
             of the same steps follow each other.
-        short_steps: the steps of a packed k-block that only one group of rows reads; 0 if that is never so.
-        read_once: whether that is so in this step; None if it never is.
+        short_steps: the steps of a packed k-block that only one group of rows reads; 0 if there are none.
+        read_once: whether k-blocks are read by one group only, if that is known when the kernel runs.
         on_tiles: whether panels are multiplied on tile registers. A k-block then has whole tiles of steps: an operand
             that ends before is zero from there on.
     """

@@ -98,6 +98,7 @@ class Product:
         self.few = few
         self.shallow = shallow
         self.begin: StridedArray | None = None
+        # Where k-blocks are read once: the first row of the group that packs them, and whether it must.
         self.packs: tuple[Int, V | None] = 0, None
         self.instruction = instruction
         self.blocking = Blocking(scope.e, [(lhs, rhs), *more], sums, joined, span, bool(instruction), pieces)
