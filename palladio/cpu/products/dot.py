@@ -226,8 +226,7 @@ class Matrix:
     def split(self, scope: Scope, axis: int, later: PrefetchRange | None = None) -> PackSource:
         """The operand, as float32, in pieces of bfloat16, with pairs of neighbours along an axis joined.
 
-        Where a mask leaves an odd number of elements, the second one of the last pair is zero. It is not read: the
-        array may end before it.
+        An odd number of elements is padded with zero, as `SplitSource.end` says.
         """
         _, end = self.array.zero_ranges.get(self.axes[-axis], (0, None))
         numbers = replace(self.operand(scope, dtypes.FLOAT32, later), changes=None if axis else self.changes(scope))

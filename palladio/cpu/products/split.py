@@ -85,8 +85,8 @@ class SplitSource(PackSource):
 
     Fields:
         axis: the summed axis.
-        end: the end of the numbers along it, if a mask may leave an odd number of them. The second number of the last
-            pair is then zero. It is not read: the array may end before it.
+        end: where the numbers along it end, if a mask may leave an odd number of them. The last pair is then padded
+            with zero, without a read past the end.
     """
 
     axis: int = 0
