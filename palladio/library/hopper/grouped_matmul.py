@@ -62,6 +62,9 @@ REGISTERS = 224, 56
 """Registers of each compute and memory thread: 2 * 224 + 56 are the 504 that three warpgroups have at launch. The
 memory warpgroup also holds the sizes of all groups in registers; with 40 it would not fit 256 sizes."""
 
+CLEARED = 16
+"""Rows or columns of a block that are cleared together: two vectors of 16-bit elements."""
+
 Array = Any
 Ref = Any
 Value = Any
@@ -399,10 +402,21 @@ def _tgmm_gathered_kernel(
 
 
 def _clear(block: Ref, axis: int, first: Value, end: Value) -> None:
-    """Write zeros to a block outside of a range along an axis."""
-    number = jnp.reshape(jnp.arange(block.shape[axis]), (-1, 1) if axis == 0 else (1, -1))
-    outside = (number < first) | (number >= end)
-    plgpu.store(block, jnp.zeros(block.shape, block.dtype), mask=jnp.broadcast_to(outside, block.shape))
+    """Write zeros to a block outside of a range along an axis.
+
+    Parts of a few rows or columns inside of the range are left alone. The others are read and written by vectors, which
+    takes less time than the products in flight; a store under a mask has single elements.
+    """
+    extent = block.shape[axis]
+    count = math.gcd(extent, CLEARED)
+    for start in range(0, extent, count):
+
+        @pl.when((start < first) | (start + count > end))
+        def _(start: int = start) -> None:
+            part = block.at[pl.ds(start, count)] if axis == 0 else block.at[:, pl.ds(start, count)]
+            number = start + lax.broadcasted_iota(jnp.int32, part.shape, axis)
+            inside = (number >= first) & (number < end)
+            part[...] = jnp.where(inside, part[...], jnp.zeros((), block.dtype))
 
 
 @pl.checked_call

@@ -1,10 +1,10 @@
-// grid 132, cluster 2, 384 threads, 231680 bytes shared
+// grid 132, cluster 2, 384 threads, 231424 bytes shared
 // lhs_boxes: MapSpec(array=1, dtype=dtype(bfloat16), dims=(2048, 4096), strides=(8192,), box=(128, 64), swizzle=128, fill='zeros', promotion=128)
 // rhs_boxes: MapSpec(array=2, dtype=dtype(bfloat16), dims=(4096, 2048), strides=(4096,), box=(32, 64), swizzle=128, fill='zeros', promotion=128)
 // out_boxes: MapSpec(array=3, dtype=dtype(bfloat16), dims=(8, 2048, 2048), strides=(8388608, 4096), box=(1, 64, 64), swizzle=128, fill='zeros', promotion=128)
 #include "palladio.cuh"
 
-// 231680 bytes of shared memory:
+// 231424 bytes of shared memory:
 //        0  cleared: 1 barriers of 8
 //     1024  operands_0: 4x128x64 of 2 bytes, swizzled by 128
 //    66560  operands_1: 4x64x256 of 2 bytes, swizzled by 128
@@ -90,23 +90,88 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           const bool is_4 = i_25 < 64;
           const bool is_5 = is_3 | is_4;
           if (is_5) {
-            int v_3[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = (int)(r * 32 + thread % 32);
-            bool v_4[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = v_3[r] < i_24;
-            bool v_5[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_5[r] = v_3[r] >= i_25;
-            bool v_6[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_6[r] = v_4[r] | v_5[r];
-            pal::sync_named(1, 128);
-            const u32 moved = smem + 231424;
-            PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_6[r]));
-            pal::sync_named(1, 128);
-            bool moved_2[8];
-            PAL_UNROLL for (int r = 0; r < 8; ++r) moved_2[r] = pal::load_shared<u8>(moved + (0) * 64 + (r + thread % 8 * 8)) != 0;
-            bool spread[64];
-            PAL_UNROLL for (int r = 0; r < 64; ++r) spread[r] = moved_2[r % 8];
-            PAL_UNROLL for (int r = 0; r < 64; ++r) { const u32 at = smem + 1024 + i_22 * 16384 + (r / 8 * 16 + thread / 8) * 128 + (r % 8 + thread % 8 * 8) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            const bool is_6 = i_24 > 0;
+            const bool is_7 = i_25 < 16;
+            const bool is_8 = is_6 | is_7;
+            if (is_8) {
+              pal::sync_named(1, 128);
+              float loaded_2[16];
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + (r % 4 + thread % 4 * 4) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_2[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_2[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_2[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_2[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_3[16];
+              PAL_UNROLL for (int r = 0; r < 16; ++r) v_3[r] = (((((int)(r % 4 + thread % 4 * 4)) >= i_24) & (((int)(r % 4 + thread % 4 * 4)) < i_25)) ? loaded_2[r] : 0.0f);
+              pal::sync_named(1, 128);
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + (r % 4 + thread % 4 * 4) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_3[r], v_3[r + 1]), pal::pack_bf16(v_3[r + 2], v_3[r + 3])});
+              }
+            }
+            const bool is_9 = i_25 < 32;
+            if (is_9) {
+              pal::sync_named(1, 128);
+              float loaded_3[16];
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + ((r % 4 + thread % 4 * 4) + 16) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_3[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_3[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_3[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_3[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_4[16];
+              PAL_UNROLL for (int r = 0; r < 16; ++r) v_4[r] = ((((16 + ((int)(r % 4 + thread % 4 * 4))) >= i_24) & ((16 + ((int)(r % 4 + thread % 4 * 4))) < i_25)) ? loaded_3[r] : 0.0f);
+              pal::sync_named(1, 128);
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + ((r % 4 + thread % 4 * 4) + 16) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3])});
+              }
+            }
+            const bool is_10 = i_25 < 48;
+            if (is_10) {
+              pal::sync_named(1, 128);
+              float loaded_4[16];
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + ((r % 4 + thread % 4 * 4) + 32) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_4[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_4[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_4[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_4[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_5[16];
+              PAL_UNROLL for (int r = 0; r < 16; ++r) v_5[r] = ((((32 + ((int)(r % 4 + thread % 4 * 4))) >= i_24) & ((32 + ((int)(r % 4 + thread % 4 * 4))) < i_25)) ? loaded_4[r] : 0.0f);
+              pal::sync_named(1, 128);
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + ((r % 4 + thread % 4 * 4) + 32) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_5[r], v_5[r + 1]), pal::pack_bf16(v_5[r + 2], v_5[r + 3])});
+              }
+            }
+            const bool is_11 = i_25 < 64;
+            if (is_11) {
+              pal::sync_named(1, 128);
+              float loaded_5[16];
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + ((r % 4 + thread % 4 * 4) + 48) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_5[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_5[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_5[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_5[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_6[16];
+              PAL_UNROLL for (int r = 0; r < 16; ++r) v_6[r] = ((((48 + ((int)(r % 4 + thread % 4 * 4))) >= i_24) & ((48 + ((int)(r % 4 + thread % 4 * 4))) < i_25)) ? loaded_5[r] : 0.0f);
+              pal::sync_named(1, 128);
+              PAL_UNROLL for (int r = 0; r < 16; r += 4) {
+                const u32 at = smem + 1024 + i_22 * 16384 + (r / 4 * 32 + thread / 4) * 128 + ((r % 4 + thread % 4 * 4) + 48) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_6[r], v_6[r + 1]), pal::pack_bf16(v_6[r + 2], v_6[r + 3])});
+              }
+            }
             pal::fence_async();
             pal::sync_named(1, 128);
             pal::sync_warp();
@@ -123,8 +188,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_6 = step_2 > 0;
-          if (is_6) {
+          const bool is_12 = step_2 > 0;
+          if (is_12) {
             const int i_26 = (int)((u32)carry + (u32)step_2);
             const int i_27 = (int)((u32)i_26 - (u32)1);
             const u32 i_28 = (u32)i_27;
@@ -136,8 +201,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_7 = i_18 > 0;
-        if (is_7) {
+        const bool is_13 = i_18 > 0;
+        if (is_13) {
           const int i_31 = (int)((u32)carry + (u32)i_18);
           const int i_32 = (int)((u32)i_31 - (u32)1);
           const u32 i_33 = (u32)i_32;
@@ -283,23 +348,88 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           const bool is_4 = i_25 < 64;
           const bool is_5 = is_3 | is_4;
           if (is_5) {
-            int v_3[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_3[r] = (int)(r * 32 + thread % 32);
-            bool v_4[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_4[r] = v_3[r] < i_24;
-            bool v_5[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_5[r] = v_3[r] >= i_25;
-            bool v_6[2];
-            PAL_UNROLL for (int r = 0; r < 2; ++r) v_6[r] = v_4[r] | v_5[r];
-            pal::sync_named(2, 128);
-            const u32 moved = smem + 231552;
-            PAL_UNROLL for (int r = 0; r < 2; ++r) if (thread / 32 % 4 == 0) pal::store_shared<u8>(moved + r * 32 + thread % 32, (u8)(v_6[r]));
-            pal::sync_named(2, 128);
-            bool moved_2[16];
-            PAL_UNROLL for (int r = 0; r < 16; ++r) moved_2[r] = pal::load_shared<u8>(moved + (r * 4 + thread / 32) + (0)) != 0;
-            bool spread[128];
-            PAL_UNROLL for (int r = 0; r < 128; ++r) spread[r] = moved_2[r / 8];
-            PAL_UNROLL for (int r = 0; r < 128; ++r) { const u32 at = smem + 66560 + i_22 * 32768 + (r / 8 * 4 + thread / 32) * 128 + (((r % 8 + thread % 32 * 8)) / 64) * 8192 + (((r % 8 + thread % 32 * 8)) % 64) * 2; if (spread[r]) pal::store_shared<u16>((at ^ (at >> 3 & 0x70)), pal::bits_bf16(0.0f)); }
+            const bool is_6 = i_24 > 0;
+            const bool is_7 = i_25 < 16;
+            const bool is_8 = is_6 | is_7;
+            if (is_8) {
+              pal::sync_named(2, 128);
+              float loaded_2[32];
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + (r / 4 * 2 + thread / 64) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_2[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_2[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_2[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_2[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_3[32];
+              PAL_UNROLL for (int r = 0; r < 32; ++r) v_3[r] = (((((int)(r / 4 * 2 + thread / 64)) >= i_24) & (((int)(r / 4 * 2 + thread / 64)) < i_25)) ? loaded_2[r] : 0.0f);
+              pal::sync_named(2, 128);
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + (r / 4 * 2 + thread / 64) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_3[r], v_3[r + 1]), pal::pack_bf16(v_3[r + 2], v_3[r + 3])});
+              }
+            }
+            const bool is_9 = i_25 < 32;
+            if (is_9) {
+              pal::sync_named(2, 128);
+              float loaded_3[32];
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + ((r / 4 * 2 + thread / 64) + 16) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_3[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_3[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_3[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_3[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_4[32];
+              PAL_UNROLL for (int r = 0; r < 32; ++r) v_4[r] = ((((16 + ((int)(r / 4 * 2 + thread / 64))) >= i_24) & ((16 + ((int)(r / 4 * 2 + thread / 64))) < i_25)) ? loaded_3[r] : 0.0f);
+              pal::sync_named(2, 128);
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + ((r / 4 * 2 + thread / 64) + 16) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_4[r], v_4[r + 1]), pal::pack_bf16(v_4[r + 2], v_4[r + 3])});
+              }
+            }
+            const bool is_10 = i_25 < 48;
+            if (is_10) {
+              pal::sync_named(2, 128);
+              float loaded_4[32];
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + ((r / 4 * 2 + thread / 64) + 32) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_4[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_4[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_4[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_4[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_5[32];
+              PAL_UNROLL for (int r = 0; r < 32; ++r) v_5[r] = ((((32 + ((int)(r / 4 * 2 + thread / 64))) >= i_24) & ((32 + ((int)(r / 4 * 2 + thread / 64))) < i_25)) ? loaded_4[r] : 0.0f);
+              pal::sync_named(2, 128);
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + ((r / 4 * 2 + thread / 64) + 32) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_5[r], v_5[r + 1]), pal::pack_bf16(v_5[r + 2], v_5[r + 3])});
+              }
+            }
+            const bool is_11 = i_25 < 64;
+            if (is_11) {
+              pal::sync_named(2, 128);
+              float loaded_5[32];
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + ((r / 4 * 2 + thread / 64) + 48) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                const u32x2 bits = pal::load_shared<u32x2>((at ^ (at >> 3 & 0x70)));
+                loaded_5[r + 0] = pal::float_bf16((u16)(bits.x));
+                loaded_5[r + 1] = pal::float_bf16((u16)(bits.x >> 16));
+                loaded_5[r + 2] = pal::float_bf16((u16)(bits.y));
+                loaded_5[r + 3] = pal::float_bf16((u16)(bits.y >> 16));
+              }
+              float v_6[32];
+              PAL_UNROLL for (int r = 0; r < 32; ++r) v_6[r] = ((((48 + ((int)(r / 4 * 2 + thread / 64))) >= i_24) & ((48 + ((int)(r / 4 * 2 + thread / 64))) < i_25)) ? loaded_5[r] : 0.0f);
+              pal::sync_named(2, 128);
+              PAL_UNROLL for (int r = 0; r < 32; r += 4) {
+                const u32 at = smem + 66560 + i_22 * 32768 + ((r / 4 * 2 + thread / 64) + 48) * 128 + (((r % 4 + thread % 64 * 4)) / 64) * 8192 + (((r % 4 + thread % 64 * 4)) % 64) * 2;
+                pal::store_shared<u32x2>((at ^ (at >> 3 & 0x70)), u32x2{pal::pack_bf16(v_6[r], v_6[r + 1]), pal::pack_bf16(v_6[r + 2], v_6[r + 3])});
+              }
+            }
             pal::fence_async();
             pal::sync_named(2, 128);
             pal::sync_warp();
@@ -316,8 +446,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
           pal::wgmma_m64n256k16_f32_bf16_bf16<0, 1>(acc[0], left_2 + 6, right_2 + 384, 1);
           pal::wgmma_commit();
           pal::wgmma_wait<1>();
-          const bool is_6 = step_2 > 0;
-          if (is_6) {
+          const bool is_12 = step_2 > 0;
+          if (is_12) {
             const int i_26 = (int)((u32)carry + (u32)step_2);
             const int i_27 = (int)((u32)i_26 - (u32)1);
             const u32 i_28 = (u32)i_27;
@@ -329,8 +459,8 @@ PAL_KERNEL void PAL_BOUNDS(384) PAL_CLUSTER(2) tgmm_kernel(
         }
         pal::wgmma_wait<0>();
         pal::keep(acc[0]);
-        const bool is_7 = i_18 > 0;
-        if (is_7) {
+        const bool is_13 = i_18 > 0;
+        if (is_13) {
           const int i_31 = (int)((u32)carry + (u32)i_18);
           const int i_32 = (int)((u32)i_31 - (u32)1);
           const u32 i_33 = (u32)i_32;
