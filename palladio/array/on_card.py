@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ ALIGNMENT = 16
 """Bytes that the address of an array is a multiple of, as vector accesses and tensor maps need it."""
 
 Facts = tuple[list[Any], tuple[int, ...]]
-"""A GPU, dtypes and shapes, which tell calls apart, and addresses, which do not."""
+"""A GPU, dtypes and layouts, which tell calls apart, and addresses, which do not."""
 
 LEGACY_STREAM = 0
 _LAZY = 2
@@ -37,6 +37,22 @@ _CUDA = 2
 """`kDLCUDA` of DLPack."""
 _EXCHANGE_MAJOR = 1
 """The version of DLPack whose functions of C are called."""
+
+
+class Strided(NamedTuple):
+    """The layout of an array that is not in row-major order; strides are in elements."""
+
+    shape: Shape
+    strides: Shape
+
+
+Layout = Shape | Strided
+"""The shape of an array in row-major order, or the shape and strides of another one."""
+
+
+def strided(layout: Layout) -> Strided:
+    """The shape and strides of a layout."""
+    return layout if isinstance(layout, Strided) else Strided(tuple(layout), row_major(tuple(layout)))
 
 
 @dataclass(frozen=True)
@@ -125,9 +141,9 @@ class Exchange:
         types: the types of arrays that have no behaviour of their own.
         grad_enabled: True, when called, if operations on tensors with `requires_grad` are recorded.
         usual: the state of the process in which no operation computes tangents.
-        new: of a shape, one of the library's dtypes and a device, the function that makes a new array of these. PyTorch
-            takes one by `managed_tensor_allocator` for foreign memory: it ignores `record_stream` of it, and does not
-            resize it.
+        new: of a layout, one of the library's dtypes and a device, the function that makes a new array of these.
+            PyTorch takes one by `managed_tensor_allocator` for foreign memory: it ignores `record_stream` of it, and
+            does not resize it.
         allocator: makes the same arrays in a third of the time; None for a version of the library without it.
     """
 
@@ -137,7 +153,7 @@ class Exchange:
     types: tuple[type, type]
     grad_enabled: Callable[[], bool]
     usual: Conditions
-    new: Callable[[Shape, Any, int], Callable[[], Any]]
+    new: Callable[[Layout, Any, int], Callable[[], Any]]
     allocator: Allocator | None = None
 
 
@@ -153,10 +169,10 @@ class Library:
         upload: a NumPy array on a device.
         stream: the stream that the caller works on, on a device.
         synchronous: whether the library orders nothing on that stream, so that a call waits for its end.
-        facts: the facts of arrays that can be used as they are, all of them on one GPU: its number, then the dtype and
-            the shape of each as the library has them; and their addresses. None for other arrays; it is None itself
-            where every call takes the long way.
-        maker: of a shape, one of the library's dtypes and a device, the function that makes a new array of these, and
+        facts: the facts of aligned arrays, all of them on one GPU: its number, then the dtype and the layout of each as
+            the library has them; and their addresses. None for other arrays; it is None itself where every call takes
+            the long way.
+        maker: of a layout, one of the library's dtypes and a device, the function that makes a new array of these, and
             gives it, as the library's own, with its address.
         native: the library's dtype that is one of ours.
         exchange: its functions of C; None for a library, or a version of it, without them.
@@ -170,7 +186,7 @@ class Library:
     stream: Callable[[int], int]
     synchronous: bool = False
     facts: Callable[[Sequence[Any]], Facts | None] | None = None
-    maker: Callable[[Shape, Any, int], Callable[[], tuple[Any, int]]] | None = None
+    maker: Callable[[Layout, Any, int], Callable[[], tuple[Any, int]]] | None = None
     native: Callable[[dtypes.DType], Any] = lambda dtype: dtype
     exchange: Callable[[], Exchange | None] = lambda: None
 
@@ -342,13 +358,13 @@ def _torch_facts(tensors: Sequence[Any]) -> Facts | None:
         if type(tensor) is not kind and library_of(type(tensor)) is not LIBRARIES["torch"]:
             return None
         address, shape = tensor.data_ptr(), tensor.shape
-        if not address or address % ALIGNMENT or tensor.get_device() != device or not tensor.is_contiguous():
+        if not address or address % ALIGNMENT or tensor.get_device() != device:
             return None
         if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
             return None
         if (not shape or shape[-1] < _LAZY) and shape.numel() < _LAZY and tensor.is_neg():
             return None
-        kinds += (tensor.dtype, shape)
+        kinds += (tensor.dtype, shape if tensor.is_contiguous() else Strided(shape, tensor.stride()))
         addresses.append(address)
     return kinds, tuple(addresses)
 
@@ -358,13 +374,13 @@ def _torch_device(device: int) -> Any:
     return sys.modules["torch"].device("cuda", device)
 
 
-def _torch_new(shape: Shape, dtype: Any, device: int) -> Callable[[], Any]:
+def _torch_new(layout: Layout, dtype: Any, device: int) -> Callable[[], Any]:
     empty = sys.modules["torch"].empty_strided  # less to look at for PyTorch than torch.empty
-    return functools.partial(empty, shape, row_major(shape), dtype=dtype, device=_torch_device(device))
+    return functools.partial(empty, *strided(layout), dtype=dtype, device=_torch_device(device))
 
 
-def _torch_maker(shape: Shape, dtype: Any, device: int) -> Callable[[], tuple[Any, int]]:
-    new = _torch_new(shape, dtype, device)
+def _torch_maker(layout: Layout, dtype: Any, device: int) -> Callable[[], tuple[Any, int]]:
+    new = _torch_new(layout, dtype, device)
 
     def make() -> tuple[Any, int]:
         made = new()
@@ -458,8 +474,8 @@ def _cupy_facts(arrays: Sequence[Any]) -> Facts | None:
     return kinds, tuple(addresses)
 
 
-def _cupy_maker(shape: Shape, dtype: Any, device: int) -> Callable[[], tuple[Any, int]]:
-    cupy = sys.modules["cupy"]
+def _cupy_maker(layout: Layout, dtype: Any, device: int) -> Callable[[], tuple[Any, int]]:
+    cupy, shape = sys.modules["cupy"], strided(layout).shape  # it has no results in another order
 
     def make() -> tuple[Any, int]:
         with cupy.cuda.Device(device):

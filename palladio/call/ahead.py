@@ -19,7 +19,7 @@ import numpy as np
 
 from palladio.array.copies import note_copy
 from palladio.array.foreign import common_library, from_numpy, library_of, tensor_maker, to_numpy
-from palladio.array.on_card import Conditions, all_on_card, card_of
+from palladio.array.on_card import Conditions, Layout, Strided, all_on_card, card_of
 from palladio.array.on_card import library_of as library_on_card
 from palladio.array.tensors import facts_of
 from palladio.base import knobs, trees
@@ -294,11 +294,11 @@ class Ahead:
         first = next(n for n, number in self._own_rows.items() if number == self._first_own)
         return made(rows, types[first][0][0])
 
-    def ready(self, library: Any, device: int, shape: tuple[int, ...], numbers: tuple[Any, ...] = ()) -> Any:
+    def ready(self, library: Any, device: int, shape: Layout, numbers: tuple[Any, ...] = ()) -> Any:
         """The function of addresses on a device, `palladio.hopper.launch.calls.ReadyCall`; None if there is none.
 
         Args:
-            shape: the shape of the result.
+            shape: the shape of the result, and its strides if it is not in row-major order.
             numbers: the last operands, if they are passed by value.
         """
         return None if self._short is None else self._short.ready(library, device, shape, numbers)
@@ -576,7 +576,15 @@ class KeptCalls:
             with at_call():
                 raise
 
-    def keep_on_card(self, key: Hashable, arrays: Sequence[Any], call: Ahead, shape: Sequence[int]) -> None:
+    def keep_on_card(
+        self,
+        key: Hashable,
+        arrays: Sequence[Any],
+        call: Ahead,
+        shape: Sequence[int],
+        operands: Sequence[Any] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> None:
         """Keep a call for arrays of a GPU, if it can go from their addresses to the launch.
 
         Args:
@@ -584,11 +592,17 @@ class KeptCalls:
                 it may see in other shapes.
             call: the staged function.
             shape: of the result.
+            operands: the arrays as the function takes them. Arrays with gaps, or in another order, are kept if these
+                are dense in the same memory.
+            strides: of the result, in elements, if it is not in row-major order.
         """
         library = _library(arrays[0])
         facts = None if library is None or library.facts is None or not _by_default() else library.facts(arrays)
-        ready = None if library is None or facts is None else call.ready(library, facts[0][0], tuple(shape))
-        if facts is None or ready is None:
+        if library is None or facts is None or not _in_place(library, facts, operands):
+            return
+        layout = tuple(shape) if strides is None else Strided(tuple(shape), tuple(strides))
+        ready = call.ready(library, facts[0][0], layout)
+        if ready is None:
             return
         ready.expect(facts[0], _DEFAULT)
         with self._lock:
@@ -604,6 +618,14 @@ class KeptCalls:
             self._again.clear()
             self._on_card.clear()
             self._last_on_card.clear()
+
+
+def _in_place(library: Any, facts: Any, operands: Sequence[Any] | None) -> bool:
+    """True if a function whose operands these are reads the memory of arrays with these facts."""
+    if not any(isinstance(each, Strided) for each in facts[0]):
+        return True
+    own = None if operands is None else library.facts(operands)
+    return own is not None and own[1] == facts[1] and not any(isinstance(each, Strided) for each in own[0])
 
 
 def _surroundings(executor: Executor) -> tuple[Hashable, ...]:

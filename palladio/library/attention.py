@@ -16,7 +16,7 @@ import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
-from palladio.library.card_calls import kept_call
+from palladio.library.card_calls import attention_key, kept_call
 from palladio.library.checks import (
     dtype_of,
     fail,
@@ -267,7 +267,7 @@ def attention(
     Args:
         q: `dtype[..., m, d]` of floats: m queries.
         k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes.
-        v: `dtype[..., n, e]`: a value for each key.
+        v: `dtype[..., n, e]`: a value for each key. Hopper reads views of `[..., tokens, heads, d]` in place.
         causal: True if query i attends to keys 0 to i only.
         scale: the factor of the products; `1/sqrt(d)` by default.
         block_q, block_k: the numbers of queries and keys of a grid point. They need not divide m and n. By default,
@@ -277,15 +277,15 @@ def attention(
         out: an array for the result, of its shape and dtype, in row-major order; it is returned.
 
     Returns:
-        `dtype[..., m, e]`. Scores and sums are in float32 (float64 for float64); the weights are rounded to the dtype
-        of `v` before the product.
+        `dtype[..., m, e]`, on Hopper such a view if q is. Scores and sums are in float32 (float64 for float64); the
+        weights are rounded to the dtype of `v` before the product.
 
     Raises:
         PalladioTypeError: dtypes that are not floats, or differ. PalladioValueError: shapes that do not match, no
             keys, or a block below 1.
     """
     causal = require_flag(causal, "causal")
-    if (done := kept_call(("attention", causal, scale, None), interpret, (q, k, v), out)) is not None:
+    if (done := kept_call(attention_key(causal, scale, None, out), interpret, (q, k, v), out)) is not None:
         return done
     hopper = on_hopper(interpret, (q, k, v)) if _within(q, v, MOST_WIDTH) else None
     if hopper is not None:

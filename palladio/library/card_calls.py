@@ -27,6 +27,11 @@ def kept_call(key: Hashable, interpret: Any, arrays: Sequence[Any], out: Any = N
     return KEPT.on_card(key, arrays, out) if interpret is None else None
 
 
+def attention_key(causal: bool, scale: float | None, config: Any, out: Any) -> Hashable:
+    """The key of `attention`. The caller's array for the result is in row-major order, others are as the queries."""
+    return ("attention", causal, scale, config) if out is None else ("attention", causal, scale, config, "out")
+
+
 def key_of(key: Hashable, arrays: Sequence[Any]) -> Hashable:
     """The key under which a function of `library.hopper` caches a call, shared with its namesake or private.
 

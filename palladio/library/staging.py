@@ -338,6 +338,23 @@ def _tensor_in_memory_order(tensor: Any) -> Any:
         return None
 
 
+def tokens_first(x: Any) -> Any:
+    """The dense tensor `[..., tokens, heads, depth]` of which `x`, `[..., heads, tokens, depth]`, is a view.
+
+    None for other arrays, and for tensors that are dense as they are.
+    """
+    kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    if kind is None or not isinstance(x, kind) or x.ndim < 3:
+        return None
+    try:
+        if x.is_contiguous():
+            return None
+        turned = x.transpose(-3, -2)
+        return turned if turned.is_contiguous() else None
+    except (RuntimeError, TypeError):  # e.g. sparse and nested tensors, which a later check refuses
+        return None
+
+
 def in_shape(array: Array, shape: tuple[int, ...]) -> Array:
     """An array in another shape; a copy if its strides require one, of which `PALLADIO_WARN_COPIES` warns."""
     found = array.reshape(shape)

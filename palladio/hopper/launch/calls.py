@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from palladio.array.on_card import CardArray, Conditions, Library, library_of
+from palladio.array.on_card import CardArray, Conditions, Layout, Library, library_of, strided
 from palladio.base import knobs
 from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.launch.driver import driver
@@ -227,11 +227,11 @@ class KeptCall:
         self.last = known
         return known
 
-    def ready(self, library: Library, device: int, shape: Shape, numbers: tuple[Any, ...] = ()) -> ReadyCall | None:
+    def ready(self, library: Library, device: int, shape: Layout, numbers: tuple[Any, ...] = ()) -> ReadyCall | None:
         """The call for addresses alone, of arrays of a library on a device; None if the kernel takes other numbers.
 
         Args:
-            shape: the shape of the result, with as many elements as the kernel's.
+            shape: the layout of the result, with as many elements as the kernel's.
             numbers: the last operands, if they are passed by value.
 
         Raises:
@@ -243,9 +243,9 @@ class KeptCall:
         return self._made_for(library, device, shape, numbers)
 
     def _made_for(
-        self, library: Library, device: int, shape: Shape | None = None, numbers: tuple[Any, ...] = ()
+        self, library: Library, device: int, shape: Layout | None = None, numbers: tuple[Any, ...] = ()
     ) -> ReadyCall:
-        made = [(shape, library.native(dtype)) for shape, dtype in self._made]
+        made: list[tuple[Layout, Any]] = [(shape, library.native(dtype)) for shape, dtype in self._made]
         if shape is not None:
             made[0] = shape, made[0][1]
         sizes = [_bytes(*type) for type in (*self._types, self._made[0])]
@@ -256,7 +256,7 @@ class ReadyCall:
     """A kernel on a device, for arrays of one library with checked types.
 
     Args:
-        made: the shape and dtype of the result, then of workspaces.
+        made: the layout and dtype of the result, then of workspaces.
         sizes: the bytes of each operand and of the result.
         numbers: the last operands, if all calls pass the same numbers by value.
     """
@@ -271,7 +271,7 @@ class ReadyCall:
         kernel: LoadedKernel,
         library: Library,
         device: int,
-        made: list[tuple[Shape, Any]],
+        made: list[tuple[Layout, Any]],
         sizes: list[int],
         numbers: tuple[Any, ...] = (),
     ) -> None:
@@ -346,13 +346,14 @@ class ReadyCall:
             return
         if self._given and [dtype for _, dtype in self._given.values()] != kernel.number_dtypes:
             return  # numbers are converted
-        arrays = zip(map(tuple, expected[2::2]), map(dtypes.canonical, expected[1::2]))
+        arrays = zip(map(strided, expected[2::2]), map(dtypes.canonical, expected[1::2]))
         count = len(expected) // 2 + len(self._given)
-        operands = [self._given[n] if n in self._given else next(arrays) for n in range(count)]
+        given = {n: (strided(shape), dtype) for n, (shape, dtype) in self._given.items()}
+        operands = [given[n] if n in given else next(arrays) for n in range(count)]
         made_for = Description(
             self._device,
             operands,
-            self._result,
+            (strided(self._result[0]), dtypes.canonical(self._result[1])),
             found.new(*self._result, self._device),
             kernel.words(self._numbers),
             tuple(self._given),

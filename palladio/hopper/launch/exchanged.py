@@ -19,11 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palladio.array.on_card import Conditions, Exchange
+from palladio.array.on_card import Conditions, Exchange, Strided
 from palladio.hopper.launch.direct import CALL_FIELDS, MOST, DirectLaunch
 from palladio.types import dtypes
-from palladio.types.types import Shape
-from palladio.types.views import row_major
 
 _CODES = {"bool": 6, "bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
 """`DLDataTypeCode` of dtypes that their kind does not tell."""
@@ -37,7 +35,7 @@ _NUMBER = 1 << 63
 """The mark of an operand that is a number. The row has its place among the numbers, its type, and its bytes."""
 
 
-Type = tuple[Shape, dtypes.DType]
+Type = tuple[Strided, dtypes.DType]
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Description:
 
     Fields:
         device: the number of the GPU.
-        operands, result: their shapes and dtypes, as the caller has them.
+        operands, result: their shapes, strides and dtypes, as the caller has them.
         new: makes the result.
         words: the bits of the last operands, if all calls pass the same numbers by value.
         numbers: the operands that each call passes by value, by position, in the order of the kernel's parameters.
@@ -65,7 +63,7 @@ class Description:
 
     device: int
     operands: Sequence[Type]
-    result: tuple[Shape, Any]
+    result: Type
     new: Callable[[], Any]
     words: Sequence[int]
     numbers: Sequence[int]
@@ -73,14 +71,9 @@ class Description:
     noted: tuple[Callable[[str], object], str]
 
     @property
-    def result_type(self) -> Type:
-        """The shape and the dtype of the result."""
-        return tuple(self.result[0]), dtypes.canonical(self.result[1])
-
-    @property
     def arrays(self) -> list[Type]:
         """The operands that are arrays, and the result."""
-        return [*(each for n, each in enumerate(self.operands) if n not in self.numbers), self.result_type]
+        return [*(each for n, each in enumerate(self.operands) if n not in self.numbers), self.result]
 
 
 def exchanged(direct: DirectLaunch, exchange: Exchange, described: Description) -> ExchangedCall | None:
@@ -90,10 +83,10 @@ def exchanged(direct: DirectLaunch, exchange: Exchange, described: Description) 
         direct: the launch of the kernel, whose arrays are the operands, the numbers among them, and the result.
     """
     operands, words = described.operands, described.words
-    result = described.result_type
-    lazy = any(str(dtype) in _PARTS and math.prod(shape) == 1 for shape, dtype in described.arrays)
-    known = all(_kind(dtype, len(shape)) is not None for shape, dtype in described.arrays)
-    if not known or lazy or len(operands) > MOST or not math.prod(result[0]):
+    result = described.result
+    lazy = any(str(dtype) in _PARTS and math.prod(layout.shape) == 1 for layout, dtype in described.arrays)
+    known = all(_kind(dtype, len(layout.shape)) is not None for layout, dtype in described.arrays)
+    if not known or lazy or len(operands) > MOST or not math.prod(result[0].shape):
         return None
     axes: list[Any] = []
     rows = [_row(each, n, described.numbers, axes) for n, each in enumerate((*operands, result))]
@@ -136,10 +129,10 @@ def exchanged(direct: DirectLaunch, exchange: Exchange, described: Description) 
 
 def _row(type: Type, position: int, numbers: Sequence[int], axes: list[Any]) -> tuple[int, int, int]:
     """An operand or the result as the machine code compares it; its sizes and strides are added to `axes`."""
-    shape, dtype = type
+    (shape, strides), dtype = type
     if position in numbers:
         return _NUMBER | numbers.index(position), id(dtype.type), dtype.itemsize
-    axes.append((ctypes.c_int64 * (2 * len(shape)))(*shape, *row_major(shape)))
+    axes.append((ctypes.c_int64 * (2 * len(shape)))(*shape, *strides))
     return _kind(dtype, len(shape)) or 0, ctypes.addressof(axes[-1]), math.prod(shape) * dtype.itemsize
 
 

@@ -19,6 +19,7 @@ from palladio.interop.torch.derivatives import alike, is_transformed, keep, tota
 from palladio.interop.torch.registration import apply, operator
 from palladio.library.checks import Tile
 from palladio.library.namesakes import EXECUTORS, on_hopper
+from palladio.library.staging import tokens_first
 
 Tensor = torch.Tensor
 Tiles = list[int]
@@ -297,12 +298,29 @@ def attention(
     """`palladio.library.attention`."""
     run: Callable[..., Tensor] = library.attention
     options = {"causal": causal, "scale": scale, "block_q": block_q, "block_k": block_k}
-    return run(q, k, v, **options, interpret=executor_named(interpret))
+    out = run(q, k, v, **options, interpret=executor_named(interpret))
+    return out if q.is_contiguous() else _ordered_like(q, _is_for_hopper((q, k, v), interpret), out)
 
 
 @attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tensor:
-    return q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return _empty_like(q, _is_for_hopper((q, k, v), others[-1]), v.shape[-1])
+
+
+def _empty_like(x: Tensor, in_place: bool, width: int | torch.SymInt) -> Tensor:
+    """A result with the rows of x, and tokens before heads in memory where kernels take and return x so."""
+    turned = tokens_first(x) if in_place else None
+    if turned is None:
+        return x.new_empty((*x.shape[:-1], width))
+    made: Tensor = turned.new_empty((*turned.shape[:-1], width)).transpose(-3, -2)
+    return made
+
+
+def _ordered_like(x: Tensor, in_place: bool, result: Tensor) -> Tensor:
+    """A result in the order in memory that `_empty_like` states, which graphs are compiled for."""
+    if in_place and tokens_first(x) is not None:
+        return result.transpose(-3, -2).contiguous().transpose(-3, -2)
+    return result.contiguous()
 
 
 def _attention_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -318,16 +336,21 @@ def attention_gradients(
     executor = executor_named(interpret)
     hopper = on_hopper(executor, (q, k, v))
     if hopper is None:
-        return _textbook_gradients(q, k, v, grad, causal, scale)
-    options = {"causal": causal, "scale": scale, "interpret": executor}
-    residuals = hopper.attention(q, k, v, save_residuals=True, **options)
-    found: tuple[Tensor, Tensor, Tensor] = hopper.attention_vjp(q, k, v, *residuals, grad, **options)
-    return found
+        found = _textbook_gradients(q, k, v, grad, causal, scale)
+    else:
+        options = {"causal": causal, "scale": scale, "interpret": executor}
+        residuals = hopper.attention(q, k, v, save_residuals=True, **options)
+        found = hopper.attention_vjp(q, k, v, *residuals, grad, **options)
+    in_place = _is_for_hopper((q, k, v), interpret)
+    of_q, of_k, of_v = (_ordered_like(x, in_place, each) for x, each in zip((q, k, v), found, strict=True))
+    return of_q, of_k, of_v
 
 
 @attention_gradients.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+    in_place = _is_for_hopper((q, k, v), others[-1])
+    of_q, of_k, of_v = (_empty_like(each, in_place, each.shape[-1]) for each in (q, k, v))
+    return of_q, of_k, of_v
 
 
 def _attention_backward(ctx: Any, grad: Tensor) -> Any:
@@ -348,11 +371,19 @@ def _has_gradient_kernels(q: Tensor, k: Tensor, v: Tensor, interpret: str) -> bo
         return False
     if not torch._C._len_torch_dispatch_stack():
         return on_hopper(executor, tensors) is not None
-    # A mode sees operators, as while PyTorch compiles: this decides as `on_hopper` does, by properties alone.
+    # A mode sees operators, as while PyTorch compiles.
     if any(hasattr(each, "placements") for each in tensors):
         return False  # distributed: PyTorch distributes the textbook derivative
+    return _is_for_hopper(tensors, interpret)
+
+
+def _is_for_hopper(tensors: tuple[Tensor, Tensor, Tensor], interpret: str) -> bool:
+    """True if kernels for Hopper compute attention of these, as `on_hopper` decides, by properties alone."""
+    q, k, v = tensors
     there = interpret in EXECUTORS or (not interpret and all(each.is_cuda for each in tensors))
-    return there and q.dtype in _HALVES and q.dtype == k.dtype == v.dtype and 0 not in (*q.shape, *k.shape, *v.shape)
+    narrow = max(q.shape[-1], v.shape[-1]) <= GRADIENT_WIDTH
+    alike = q.dtype in _HALVES and q.dtype == k.dtype == v.dtype
+    return there and narrow and alike and 0 not in (*q.shape, *k.shape, *v.shape)
 
 
 def _textbook_gradients(

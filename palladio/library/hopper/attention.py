@@ -17,6 +17,7 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
+from palladio.library.card_calls import attention_key
 from palladio.library.checks import dtype_of, fail, require_array, require_flag, require_number
 from palladio.library.hopper.kept import Divided, RowBucket, called, counting, keeps, kept_call, kernel_rows, staged
 from palladio.library.hopper.limits import (
@@ -31,7 +32,7 @@ from palladio.library.hopper.limits import (
 )
 from palladio.library.hopper.ring import Ring, ring_scratch
 from palladio.library.hopper.tuned import Listed, kept
-from palladio.library.staging import stored, zeros
+from palladio.library.staging import stored, tokens_first, zeros
 
 Ref = Any
 Value = Any
@@ -66,12 +67,15 @@ class AttentionConfig:
 class AttentionProblem:
     """The problem of a kernel: `q[heads, queries, width]`, `k[heads / group, keys, width]`, `v[..., keys, out_width]`.
 
+    An operand with four axes has tokens before heads, as in `of_kernel`.
+
     Fields:
         group: the number of heads of queries that share a head of keys and values.
         residuals: True if the logarithms of the sums of weights are a second result.
         paired: True if there are as many keys as queries.
         present: the number of queries that there are, i32[], at most `queries`; None for all. If they are `paired`,
             there are as many keys.
+        batch_heads: the heads of queries of a batch, if the result has tokens before heads; else None.
     """
 
     heads: int
@@ -86,6 +90,7 @@ class AttentionProblem:
     residuals: bool = False
     paired: bool = False
     present: Value | None = None
+    batch_heads: int | None = None
 
     def of_most(self, rows: int, present: Value | None = None) -> AttentionProblem:
         """The problem of other numbers of queries, at most `rows`."""
@@ -150,11 +155,11 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
         for each in range(COMPUTE_GROUPS):
             rows = pl.ds(first_row + each * config.block_q, config.block_q)
             wanted = queries.at[each, :, : problem.width]
-            plgpu.copy_gmem_to_smem(q.at[head, rows], wanted, queries_filled.at[each])
+            plgpu.copy_gmem_to_smem(rows_of(q, head, rows), wanted, queries_filled.at[each])
 
         def fill(ring: Ring, source: Ref, step: Value) -> None:
             rows = pl.ds(step * config.block_kv, config.block_kv)
-            ring.fill(step, source.at[head // problem.group, rows])
+            ring.fill(step, rows_of(source, head // problem.group, rows))
 
         # In the order in which they are read: the values of a step after the keys of the next one.
         @pl.loop(0, steps + 1)
@@ -179,7 +184,7 @@ def _attention_kernel(q: Ref, k: Ref, v: Ref, out: Ref, *lse: Ref, problem: Atte
         staged = own.at[:, : problem.out_width]
         staged[...] = result.astype(staged.dtype)
         plgpu.commit_smem()
-        plgpu.copy_smem_to_gmem(staged, out.at[head, pl.ds(own_row, config.block_q)])
+        plgpu.copy_smem_to_gmem(staged, rows_of(out, head, pl.ds(own_row, config.block_q)))
         if lse:
             count = problem.present_queries
             inside = own_row + jnp.arange(config.block_q) < count
@@ -305,7 +310,9 @@ def attention(
         q: `dtype[..., m, d]`, float16, bfloat16 or float32: m queries.
         k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes. The last of these, the heads, may
             divide those of q: then consecutive heads of queries share a head of keys and values.
-        v: `dtype[..., n, e]`: a value for each key.
+        v: `dtype[..., n, e]`: a value for each key. Each operand is read in place if it is in row-major order, and also
+            if it is the view `x.transpose(-3, -2)` of a tensor of PyTorch `[..., tokens, heads, depth]` in that order.
+            Others are copied.
         causal: True if query i attends to keys 0 to i only.
         scale: the factor of the products; `1/sqrt(d)` by default.
         config: the division of a block's work. Its blocks need not divide m and n.
@@ -316,14 +323,15 @@ def attention(
 
     Returns:
         `dtype[..., m, e]`. Scores and sums are in float32; the weights are rounded to the dtype of `v` before the
-        product. With `save_residuals` a pair: this, and `f32[..., m]`, `log(sum(exp(q k^T * scale)))`.
+        product. If q is such a view, so is the result: its `transpose(-3, -2)` is in row-major order. With
+        `save_residuals` a pair: this, and `f32[..., m]`, `log(sum(exp(q k^T * scale)))`.
 
     Raises:
         PalladioTypeError: dtypes that the tensor cores do not multiply, or that differ; an invalid configuration.
         PalladioValueError: shapes that do not match, no keys, a configuration that does not fit into a block.
     """
     causal, save_residuals = require_flag(causal, "causal"), require_flag(save_residuals, "save_residuals")
-    key = "attention", causal, scale, config
+    key = attention_key(causal, scale, config, out)
     known = None if save_residuals else kept_call(key, interpret, (q, k, v), out)
     if known is not None:
         return known
@@ -335,21 +343,30 @@ def attention(
     if save_residuals and out is not None:
         rule = "there is no array for the logarithms of the sums"
         raise fail(pl.PalladioValueError, rule, argument="out", expected="None with save_residuals=True")
-    shape, flat = (*lead, m, e), (problem.heads, m, e)
-    if 0 in flat:
+    shape = (*lead, m, e)
+    if 0 in (problem.heads, m, e):
         empty = zeros(shape, dtype, q, k, v)
         return (empty, zeros((*lead, m), jnp.float32, q, k, v)) if save_residuals else stored(empty, out)
-    operands = tuple(map(_in_heads, (q, k, v)))
+    operands = tuple(map(of_kernel, (q, k, v)))
+    # The result is as the queries are, so that a model joins its heads without a copy. An array of the caller is dense.
+    batch_heads = lead[-1] if is_tokens_first(operands[0]) and out is None else None
+    problem = dataclasses.replace(problem, batch_heads=batch_heads)
     bucket = _bucket(problem, dtype, interpret)
 
     def kernel() -> Any:
         return Divided(_kernel(problem, dtype, interpret), config)
 
+    made_of = "attention", causal, scale, config, batch_heads is not None
     if save_residuals:
-        run = staged((key, "residuals"), kernel, interpret, operands, bucket) if keeps(operands) else kernel()
+        run = staged((made_of, "residuals"), kernel, interpret, operands, bucket) if keeps(operands) else kernel()
         result, logarithms = run(*operands)
-        return result.reshape(shape), logarithms.reshape((*lead, m))
-    return called(key, kernel, interpret, (q, k, v), shape, out, operands=operands, flat=flat, bucket=bucket)
+        return as_heads(result, shape), logarithms.reshape((*lead, m))
+    seen: dict[str, Any] = {"operands": operands, "bucket": bucket, "made_of": made_of}
+    if batch_heads is None:
+        seen["flat"] = (problem.heads, m, e)
+    else:
+        seen["view"] = lambda result: as_heads(result, shape), heads_strides(shape)
+    return called(key, kernel, interpret, (q, k, v), shape, out, **seen)
 
 
 def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket | None:
@@ -426,11 +443,6 @@ def _fits(problem: AttentionProblem, dtype: Any) -> bool:
     return shared and held + weights <= HELD * CARD.warpgroup_threads
 
 
-def _in_heads(x: Any) -> Any:
-    """An array with one leading axis."""
-    return x if len(x.shape) == 3 else x.reshape((-1, *x.shape[-2:]))
-
-
 def attention_problem(
     q: Any, k: Any, v: Any, causal: bool, scale: float | None
 ) -> tuple[AttentionProblem, tuple[int, ...]]:
@@ -461,6 +473,56 @@ def _shape(value: Any, argument: str) -> tuple[int, ...]:
     return shape
 
 
+def of_kernel(x: Any) -> Any:
+    """The operand that a kernel takes for `x`, `[..., heads, tokens, depth]`, in the same memory if it is dense.
+
+    It is `[batches, tokens, heads, depth]` for a view of a tensor that has tokens first, else `[heads, tokens, depth]`
+    with the heads of all batches.
+    """
+    turned = tokens_first(x)
+    if turned is not None:
+        return turned.reshape((-1, *turned.shape[-3:]))
+    return x if len(x.shape) == 3 else x.reshape((-1, *x.shape[-2:]))
+
+
+def is_tokens_first(operand: Any) -> bool:
+    """True for an operand of a kernel, or a reference to it, that has tokens first."""
+    return len(operand.shape) == 4
+
+
+def result_shape(heads: int, rows: int, width: int, batch_heads: int | None) -> tuple[int, ...]:
+    """The shape of a result of a kernel.
+
+    Args:
+        heads: the heads of all batches.
+        batch_heads: the heads of a batch, for a result that has tokens first.
+    """
+    return (heads, rows, width) if batch_heads is None else (heads // batch_heads, rows, batch_heads, width)
+
+
+def as_heads(result: Any, shape: tuple[int, ...]) -> Any:
+    """The result of a kernel as `[..., heads, tokens, depth]`, in the same memory."""
+    if not is_tokens_first(result):
+        return result.reshape(shape)
+    *lead, heads, rows, width = shape
+    return result.reshape((*lead, rows, heads, width)).transpose(-3, -2)
+
+
+def heads_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of `[..., heads, tokens, depth]`, in elements, in memory that has tokens first."""
+    *lead, heads, rows, width = shape
+    before = [math.prod(shape[axis + 1 :]) for axis in range(len(lead))]
+    return (*before, width, heads * width, 1)
+
+
+def rows_of(ref: Ref, head: Value, rows: Value) -> Ref:
+    """Some rows of a head, among the heads of all batches, in an operand or a result of a kernel."""
+    if not is_tokens_first(ref):
+        return ref.at[head, rows]
+    batches, _, heads, _ = ref.shape
+    return ref.at[0, rows, head] if batches == 1 else ref.at[head // heads, rows, head % heads]
+
+
 def _kernel(problem: AttentionProblem, dtype: Any, interpret: Any) -> Any:
     """The launch, a function of `q`, `k` and `v`."""
     config = problem.config
@@ -471,7 +533,8 @@ def _kernel(problem: AttentionProblem, dtype: Any, interpret: Any) -> Any:
         **ring_scratch("keys", [pl.ShapeDtypeStruct((config.block_kv, problem.width), dtype)], config.stages),
         **ring_scratch("values", [pl.ShapeDtypeStruct((config.block_kv, problem.out_width), dtype)], config.stages),
     }
-    out = pl.ShapeDtypeStruct((problem.heads, problem.queries, problem.out_width), dtype)
+    shape = result_shape(problem.heads, problem.queries, problem.out_width, problem.batch_heads)
+    out = pl.ShapeDtypeStruct(shape, dtype)
     return plgpu.kernel(
         functools.partial(_attention_kernel, problem=problem),
         (out, pl.ShapeDtypeStruct((problem.heads * problem.queries,), jnp.float32)) if problem.residuals else out,

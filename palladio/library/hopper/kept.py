@@ -188,7 +188,7 @@ class _Counted:
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         return self._run(*arrays, self._rows, out=out)
 
-    def ready(self, library: Any, device: int, shape: tuple[int, ...]) -> Any:
+    def ready(self, library: Any, device: int, shape: Any) -> Any:
         """As in `Ahead.ready`."""
         return self._run.ready(library, device, shape, (self._rows,))
 
@@ -210,6 +210,8 @@ def called(
     operands: Sequence[Any] | None = None,
     flat: tuple[int, ...] | None = None,
     bucket: RowBucket | None = None,
+    made_of: Hashable = None,
+    view: tuple[Callable[[Any], Any], tuple[int, ...]] | None = None,
 ) -> Any:
     """The result of a kernel, which is cached for later calls if the arrays are on a GPU.
 
@@ -218,11 +220,22 @@ def called(
         kernel: makes the kernel, a function of the arrays.
         shape: the shape of the result.
         operands, flat: the arrays, and the shape of the result, as seen by the kernel, if it has the same memory in
-            other shapes.
+            other shapes, or with its axes in another order.
         bucket: numbers of rows that share a kernel.
+        made_of: the key of the kernel, if calls with several keys share it.
+        view: the function from the result of the kernel to that of the call, which is a view of it with axes in another
+            order, and the strides of this view in elements. There is no `out` then.
     """
     given = arrays if operands is None else operands
-    call = _kept(key, kernel, interpret, arrays, shape, given, bucket) if keeps(arrays) else kernel()
+    call: Any = None
+    if keeps(arrays):
+        call = staged(key if made_of is None else made_of, kernel, interpret, given, bucket)
+        if interpret is None:
+            strides = None if view is None else view[1]
+            _KEPT.keep_on_card(card_calls.key_of(key, arrays), arrays, call, shape, given, strides)
+    call = kernel() if call is None else call
+    if view is not None:
+        return view[0](call(*given))
     if flat is None or flat == shape:
         return call(*given) if out is None else call(*given, out=out)
     if out is None:
@@ -234,22 +247,6 @@ def called(
 def keeps(arrays: Sequence[Any]) -> bool:
     """True if calls on arrays are cached."""
     return _KEPT.usable and pl.is_on_gpu(arrays[0])
-
-
-def _kept(
-    key: Hashable,
-    kernel: Callable[[], Callable[..., Any]],
-    interpret: Any,
-    arrays: Sequence[Any],
-    shape: tuple[int, ...],
-    operands: Sequence[Any],
-    bucket: RowBucket | None,
-) -> Any:
-    """The kernel, staged for these operands, with the fast path for later calls."""
-    found = staged(key, kernel, interpret, operands, bucket)
-    if interpret is None:
-        _KEPT.keep_on_card(card_calls.key_of(key, arrays), arrays, found, shape)
-    return found
 
 
 def staged(

@@ -77,7 +77,8 @@ class Torch:
         if torch.device(device or "cpu").type != "cuda":
             return self._empty_strided(shape, strides, dtype=dtype, device=device, **options)
         self.allocated += 1
-        return self.tensor(np.full(shape, 0, dtypes.canonical(dtype)))
+        dense = self.tensor(np.full(shape, 0, dtypes.canonical(dtype)))
+        return dense.as_strided(shape, strides)
 
 
 def by_address(card: FakeDriver, patch: pytest.MonkeyPatch) -> None:
