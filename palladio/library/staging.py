@@ -322,14 +322,16 @@ def in_memory_order(array: Array, interpret: Any) -> Array | None:
         view = array.swapaxes(-1, -2)
         found = view if view.flags.c_contiguous else None
     else:
-        found = _tensor_in_memory_order(array)
+        found = transposed_tensor(array) if getattr(array, "is_cpu", False) else None
     return found if found is not None and pl.chosen_executor(interpret) == "cpu" else None
 
 
-def _tensor_in_memory_order(tensor: Any) -> Any:
-    """`in_memory_order` of a strided tensor of PyTorch in host memory."""
+def transposed_tensor(tensor: Any) -> Any:
+    """The transposes of matrices as a tensor of PyTorch in row-major order, if they are in column-major order; else
+    None.
+    """
     kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
-    if kind is None or not isinstance(tensor, kind) or not tensor.is_cpu or tensor.ndim < 2:
+    if kind is None or not isinstance(tensor, kind) or tensor.ndim < 2:
         return None
     try:
         view = None if tensor.is_contiguous() else tensor.mT

@@ -33,11 +33,13 @@ from palladio.library.checks import (
 )
 from palladio.library.hopper.config import MatmulConfig, require_matmul_config
 from palladio.library.hopper.epilogue import store_tile
-from palladio.library.hopper.kept import COPIED_BYTES, Divided, RowBucket, called, counting, kept_call
+from palladio.library.hopper.kept import Divided, RowBucket, called, counting, kept_call
 from palladio.library.hopper.limits import (
     COMPUTE_GROUPS,
+    COPIED_BYTES,
     FLOATS,
     FLOATS_OF_8_BITS,
+    as_in_memory,
     product_dtype,
     require_last_axis,
     require_operand,
@@ -439,7 +441,8 @@ def gmm(
 
     Args:
         lhs: `dtype[m, k]`, float16, bfloat16, float32, float8_e4m3fn or float8_e5m2, rows sorted by group.
-        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`, which 8-bit floats require.
+        rhs: `dtype[g, k, n]`, or `dtype[g, n, k]` with `transpose_rhs`, which 8-bit floats require. Transposed views of
+            tensors of 16-bit floats are read in place.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
             traced is checked only with `palladio.enable_debug_checks`, while the program runs.
         preferred_element_type: the dtype of the result. By default that of `existing_out`, or of `lhs`; bfloat16 for
@@ -469,6 +472,7 @@ def gmm(
     if (kept := kept_call(key, interpret, arrays, out)) is not None:
         return kept
     m, k, n, groups = grouped_sizes(lhs, rhs, transpose_rhs)
+    matrices, transposed = as_in_memory(rhs, transpose_rhs)
     sizes = group_sizes_of(group_sizes, m)
     selection, further = _selection(group_offset, existing_out, groups, sizes.shape[0])
     require_last_axis(dtype_of(lhs), transpose_rhs, "rhs", f"[g, n, {k}]")
@@ -476,9 +480,9 @@ def gmm(
     dtype = _result_dtype(lhs, rhs, preferred_element_type, (*FLOATS, *FLOATS_OF_8_BITS), existing_out)
 
     def divided(rows: int) -> MatmulConfig:
-        sizes = pl.cdiv(rows, max(selection.total, 1)), n, k
-        product = Product(*sizes, dtype_of(lhs), dtype, groups, ("n",), scales.of_blocks)
-        return _divided("gmm", config, product, bool(transpose_rhs))
+        each = pl.cdiv(rows, max(selection.total, 1))
+        product = Product(each, n, k, dtype_of(lhs), dtype, groups, ("n",), scales.of_blocks)
+        return _divided("gmm", config, product, transposed)
 
     if config is not None:
         divided(m)  # checks it
@@ -486,20 +490,18 @@ def gmm(
     if 0 in (m, n):
         return stored(zeros((m, n), dtype, lhs, rhs), out)
     body = _gmm_kernel if selection.of_all and not factors else _gmm_of_some_kernel
-    types = dtype_of(lhs), dtype_of(rhs)
 
     def kernel(rows: int, counted: bool = False) -> Any:
-        problem = GroupedProblem(rows, k, n, groups, divided(rows), bool(transpose_rhs), selection, scales)
-        blocks, tiles = problem.gmm_blocks(*types), math.prod(problem.gmm_plane)
-
+        problem = GroupedProblem(rows, k, n, groups, divided(rows), transposed, selection, scales)
+        blocks, tiles = problem.gmm_blocks(dtype_of(lhs), dtype_of(rhs)), math.prod(problem.gmm_plane)
         launch = functools.partial(_kernel, body, problem, (rows, n), dtype, blocks, tiles, interpret)
         return Divided(counting(launch) if counted else launch(), problem.config)
 
-    bucket = RowBucket.of(m, {1: 0}, (k * types[0].itemsize, n * dtype.itemsize), kernel)
+    bucket = RowBucket.of(m, {1: 0}, (k * dtype_of(lhs).itemsize, n * dtype.itemsize), kernel)
     if bucket is not None and (counted := _counted_rows(selection, scales, len(further), m, factors)):
         bucket = bucket.counting(counted, functools.partial(kernel, counted=True))
-    given, whole = (sizes, lhs, rhs, *further, *factors), functools.partial(kernel, m)
-    return called(key, whole, interpret, arrays, (m, n), out, operands=given, bucket=bucket)
+    seen = {"operands": (sizes, lhs, matrices, *further, *factors), "made_of": (*key[:3], transposed, *key[4:])}
+    return called(key, functools.partial(kernel, m), interpret, arrays, (m, n), out, bucket=bucket, **seen)
 
 
 def _counted_rows(
@@ -531,7 +533,8 @@ def tgmm(
     """Transposed grouped matrix product: for each group, its columns of `lhs` times its rows of `rhs`.
 
     Args:
-        lhs: `dtype[k, m]`, float16, bfloat16 or float32, columns sorted by group.
+        lhs: `dtype[k, m]`, float16, bfloat16 or float32, columns sorted by group. Floats of 16 bits are read in place,
+            too, where it is `x.T` of a tensor of PyTorch `x[m, k]` in row-major order.
         rhs: `dtype[m, n]`, rows sorted by group.
         group_sizes: `i32[groups]`, the number of rows of each group; they sum to at most m and may be zero. What is
             traced is checked only with `palladio.enable_debug_checks`, while the program runs.
@@ -578,15 +581,18 @@ def tgmm(
     require_existing(existing_out, (groups, k, n), dtype)
     if 0 in (k, n):
         return stored(zeros((groups, k, n), dtype, lhs, rhs), out)
+    left, by_rows = as_in_memory(lhs)
     body, operand = _tgmm_kernel if selection.of_all else _tgmm_of_some_kernel, dtype_of(lhs)
 
     def kernel(rows: int) -> Any:
-        problem = GroupedProblem(rows, k, n, groups, divided(rows), selection=selection)
+        problem = GroupedProblem(rows, k, n, groups, divided(rows), selection=selection, by_rows=by_rows)
         return Divided(_tgmm_call(body, problem, operand, dtype, interpret), problem.config)
 
-    bucket = RowBucket.of(m, {1: 1, 2: 0}, (m * operand.itemsize, n * operand.itemsize), kernel, result=None)
-    given, whole = (sizes, lhs, rhs, *further), functools.partial(kernel, m)
-    return called(key, whole, interpret, arrays, (groups, k, n), out, operands=given, bucket=bucket)
+    widths = (k if by_rows else m) * operand.itemsize, n * operand.itemsize
+    bucket = RowBucket.of(m, {1: 0 if by_rows else 1, 2: 0}, widths, kernel, result=None)
+    given, whole = (sizes, left, rhs, *further), functools.partial(kernel, m)
+    made_of = (*key, "by_rows") if by_rows else key
+    return called(key, whole, interpret, arrays, (groups, k, n), out, operands=given, bucket=bucket, made_of=made_of)
 
 
 def _tgmm_call(body: Any, problem: GroupedProblem, operand: Any, dtype: Any, interpret: Any) -> Any:

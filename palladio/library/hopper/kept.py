@@ -19,15 +19,13 @@ import palladio.numpy as jnp
 from palladio.library import card_calls
 from palladio.library.card_calls import KEPT as _KEPT
 from palladio.library.checks import dtype_of
+from palladio.library.hopper.limits import COPIED_BYTES
 from palladio.library.staging import reshaped
 
 __all__ = ["Divided", "RowBucket", "called", "counting", "keeps", "kept_call", "kernel_rows", "most_rows", "staged"]
 
 LEAST_OF_BLOCKS = 4096
 """The fewest rows for which a kernel is compiled whose blocks have some rows each."""
-
-COPIED_BYTES = 16
-"""The copy engine copies rows of a multiple of as many bytes."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from typing import Any
 import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
+from palladio.library.card_calls import HALVES
 from palladio.library.checks import dtype_of, fail, float_dtype, require_count
+from palladio.library.staging import transposed_tensor
 
 CARD = plgpu.H100_SXM
 """The card of the configurations; each of its multiprocessors holds one block of these kernels."""
@@ -20,6 +22,9 @@ MEMORY_GROUP = COMPUTE_GROUPS
 
 COMPUTE_REGISTERS, MEMORY_REGISTERS = 232, 40
 """Registers of each thread: 2 * 232 + 40 are the 504 that three warpgroups have at launch."""
+
+COPIED_BYTES = 16
+"""The copy engine copies rows of a multiple of as many bytes."""
 
 FLOATS = tuple(map(jnp.dtype, ("float16", "bfloat16", "float32")))
 FLOATS_OF_8_BITS = tuple(map(jnp.dtype, ("float8_e4m3fn", "float8_e5m2")))
@@ -51,6 +56,20 @@ def product_dtype(preferred: Any, operand: Any, scaled: bool) -> Any:
     if operand == INTEGER and jnp.dtype(preferred) == jnp.dtype("int32"):
         return jnp.dtype("int32")
     return float_dtype(preferred, "preferred_element_type")
+
+
+def as_in_memory(matrices: Any, transposed: bool = False) -> tuple[Any, bool]:
+    """Matrices as a kernel reads them without a copy, and whether it multiplies with the transposes of these.
+
+    They are the tensors of PyTorch of which the given ones are transposed views, for floats of 16 bits, which the
+    tensor cores take in both orders, and rows that the copy engine copies.
+
+    Args:
+        transposed: True if the caller multiplies with the transposes of what is given.
+    """
+    found = transposed_tensor(matrices)
+    usable = found is not None and dtype_of(found) in HALVES and found.shape[-1] * found.itemsize % COPIED_BYTES == 0
+    return (found, not transposed) if usable else (matrices, transposed)
 
 
 def require_config(config: Any, kind: type[Any]) -> Any:

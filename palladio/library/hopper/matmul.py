@@ -24,6 +24,7 @@ from palladio.library.hopper.limits import (
     INTEGER,
     MEMORY_REGISTERS,
     NARROW,
+    as_in_memory,
     product_dtype,
     require_last_axis,
     require_operand,
@@ -49,7 +50,7 @@ Value = Any
 
 @dataclass(frozen=True)
 class _Problem:
-    """The problem of a kernel: `x[m, k] @ y[k, n]`, or `x @ y.T` of `y[n, k]`."""
+    """The problem of a kernel: `x[m, k] @ y[k, n]`, or `x @ y.T` of `y[n, k]`, or with `x.T` of `x[k, m]`."""
 
     m: int
     n: int
@@ -58,6 +59,7 @@ class _Problem:
     transpose_rhs: bool
     scales: Scales
     sums: Any
+    transpose_lhs: bool = False
 
     @property
     def plane(self) -> tuple[int, int]:
@@ -73,7 +75,8 @@ class _Problem:
         """The blocks of a stage of the ring, for operands of these dtypes."""
         config = self.config
         y_shape = (config.tile_n, config.tile_k) if self.transpose_rhs else (config.tile_k, config.tile_n)
-        found = [pl.ShapeDtypeStruct((config.tile_m, config.tile_k), x), pl.ShapeDtypeStruct(y_shape, y)]
+        x_shape = (config.tile_k, config.tile_m) if self.transpose_lhs else (config.tile_m, config.tile_k)
+        found = [pl.ShapeDtypeStruct(x_shape, x), pl.ShapeDtypeStruct(y_shape, y)]
         return [*found, factor_block(config.tile_m)] if self.scales.of_blocks else found
 
     def tile(self, info: plgpu.NDLoopInfo) -> OutputTile:
@@ -101,14 +104,16 @@ def _matmul_kernel(*refs: Ref, problem: _Problem, present: Value, **scratch: Any
     def sources(tile: OutputTile, step: Value) -> tuple[Ref, ...]:
         rows, columns = pl.ds(tile.row, config.tile_m), pl.ds(tile.column, config.tile_n)
         depth = pl.ds(step * config.tile_k, config.tile_k)
-        blocks = x.at[rows, depth], y.at[columns, depth] if problem.transpose_rhs else y.at[depth, columns]
+        left = x.at[depth, rows] if problem.transpose_lhs else x.at[rows, depth]
+        blocks = left, y.at[columns, depth] if problem.transpose_rhs else y.at[depth, columns]
         if not scales.of_blocks:
             return blocks
         return *blocks, block_rows(scale["x"], step, tile.row, config.tile_m, present)
 
     def multiply(acc: Ref, tile: OutputTile, step: Value, x_block: Ref, y_block: Ref, *_: Ref) -> None:
+        left = x_block.T if problem.transpose_lhs else x_block
         right = y_block.T if problem.transpose_rhs else y_block
-        plgpu.wgmma(acc, *config.own_operands(group, x_block, right))
+        plgpu.wgmma(acc, *config.own_operands(group, left, right))
 
     def factor(tile: OutputTile, step: Value, x_block: Ref, y_block: Ref, x_factors: Ref) -> Value:
         start = step * present + tile.row
@@ -162,7 +167,8 @@ def matmul(
     Args:
         x: `dtype[m, k]`, float16, bfloat16, float32, float8_e4m3fn, float8_e5m2 or int8.
         y: `dtype[k, n]`, or `dtype[n, k]` with `transpose_rhs`, which 8-bit numbers require. The two 8-bit floats may
-            be mixed.
+            be mixed. Floats of 16 bits are read in place, too, where x or y is the transposed view of a tensor of
+            PyTorch in row-major order.
         preferred_element_type: the dtype of the result. By default that of `x`; bfloat16 for 8-bit floats and scaled
             integers, int32 for other integers. Products are summed in float32, those of integers in int32.
         config: the division of the product.
@@ -201,22 +207,26 @@ def matmul(
     if 0 in (m, k, n):
         return stored(zeros((m, n), dtype, x, y), out)
     operands, sums = (dtype_of(x), dtype_of(y)), jnp.int32 if dtype_of(x) == INTEGER else jnp.float32
+    (left, by_columns), (right, transposed) = as_in_memory(x), as_in_memory(y, transpose_rhs)
 
     def kernel(rows: int, counted: bool = False) -> Any:
         product = Product(rows, n, k, dtype_of(x), dtype, splits=SPLITS, scaled=scales.of_blocks)
-        chosen = division("matmul", product, bool(transpose_rhs)) if config is None else config
+        chosen = division("matmul", product, transposed) if config is None else config
         chosen = require_matmul_config(chosen, dtype_of(x), dtype, splits=SPLITS)
         if scales.of_blocks:
             require_scaled_config(chosen)
-        problem = _Problem(rows, n, k, chosen, bool(transpose_rhs), scales, sums)
+        problem = _Problem(rows, n, k, chosen, transposed, scales, sums, by_columns)
         launch = functools.partial(_kernel, problem, *operands, dtype, interpret)
         return Divided(counting(launch) if counted else launch(m), chosen)
 
-    bucket = RowBucket.of(m, {0: 0}, (k * operands[0].itemsize, n * dtype.itemsize), kernel)
+    widths = (m if by_columns else k) * operands[0].itemsize, n * dtype.itemsize
+    bucket = RowBucket.of(m, {0: int(by_columns)}, widths, kernel)
     if bucket is not None and scales.of_rows:
         bucket = bucket.counting({2: (0, factors[0].shape[0] // m)}, functools.partial(kernel, counted=True))
     whole = functools.partial(kernel, m)
-    return called(key, whole, interpret, arrays, (m, n), out, operands=(x, y, *factors), bucket=bucket)
+    made_of = *key[:3], transposed, key[-1], *(["transpose_lhs"] if by_columns else [])
+    given = left, right, *factors
+    return called(key, whole, interpret, arrays, (m, n), out, operands=given, bucket=bucket, made_of=made_of)
 
 
 def _matrix(y: Any, transposed: bool) -> tuple[int, int]:
