@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,15 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.library.checks import dtype_of, fail
-from palladio.library.hopper.attention import AttentionProblem, attention_problem, masked_scores, problem_parts
+from palladio.library.hopper.attention import (
+    AttentionProblem,
+    as_heads,
+    attention_problem,
+    masked_scores,
+    of_kernel,
+    problem_parts,
+    rows_of,
+)
 from palladio.library.hopper.kept import RowBucket, counting, keeps, kernel_rows, staged
 from palladio.library.hopper.limits import (
     CARD,
@@ -120,7 +129,7 @@ def _queries_kernel(
         @pl.loop(0, steps)
         def _(step: Value) -> None:
             rows = pl.ds(step * step_rows, step_rows)
-            ring.fill(step, k.at[head // problem.group, rows], v.at[head // problem.group, rows])
+            ring.fill(step, *(rows_of(each, head // problem.group, rows) for each in (k, v)))
 
         ring.await_drained(steps)
 
@@ -144,7 +153,7 @@ def _queries_kernel(
                 plgpu.wgmma_wait(0)
                 ring.give_back(step)
 
-            _write(total[...] * problem.scale, queries, dq.at[head, pl.ds(row, own)])
+            _write(total[...] * problem.scale, queries, rows_of(dq, head, pl.ds(row, own)))
 
         pl.run_scoped(scoped, plgpu.ACC((own, problem.width)))
         plgpu.wait_smem_to_gmem(0)
@@ -188,7 +197,7 @@ def _keys_kernel(
             head, query = place(step)
             rows = pl.ds(query, step_rows)
             values = (each.at[pl.ds(head, 1), rows] for each in (lse, delta))
-            ring.fill(step, q.at[head, rows], grad.at[head, rows], *values)
+            ring.fill(step, rows_of(q, head, rows), rows_of(grad, head, rows), *values)
 
         ring.await_drained(steps)
 
@@ -212,9 +221,9 @@ def _keys_kernel(
             if shared:
                 plgpu.barrier_arrive_and_wait(scratch["read"])  # the other warpgroup reads both buffers as well
             if total_k is not None:
-                _write(total_k[...] * problem.scale, keys, dk.at[kv_head, pl.ds(column, own)])
+                _write(total_k[...] * problem.scale, keys, rows_of(dk, kv_head, pl.ds(column, own)))
             if total_v is not None:
-                _write(total_v[...], values, dv.at[kv_head, pl.ds(column, own)])
+                _write(total_v[...], values, rows_of(dv, kv_head, pl.ds(column, own)))
 
         accumulators = plgpu.ACC((own, problem.width)), plgpu.ACC((own, problem.out_width))
         if shared:
@@ -273,7 +282,7 @@ def _load_own(
     """Start the copies of the parts that the block's compute warpgroups own."""
     for each in range(owners):
         for number, source in enumerate(sources):
-            rows = source.at[head, pl.ds(first + each * own, own)]
+            rows = rows_of(source, head, pl.ds(first + each * own, own))
             plgpu.copy_gmem_to_smem(rows, scratch[f"own_{number}"].at[each], scratch["own_filled"].at[each])
 
 
@@ -328,13 +337,13 @@ def attention_vjp(
     Args:
         q, k, v, causal, scale: as in `attention`.
         out, lse: the results of `attention(..., save_residuals=True)`: `dtype[..., m, e]` and `f32[..., m]`.
-        grad: `dtype[..., m, e]`, the gradient of `out`.
+        grad: `dtype[..., m, e]`, the gradient of `out`. Both are read in place in the orders that `attention` takes.
         config: the division of a block's work.
         interpret: as in `palladio.gpu.kernel`.
 
     Returns:
-        The gradients of q, k and v. Sums are in float32; weights and slopes are rounded to the dtype of the operands
-        before the products.
+        The gradients of q, k and v, each in memory as its operand where that is read in place. Sums are in float32;
+        weights and slopes are rounded to the dtype of the operands before the products.
 
     Raises:
         PalladioTypeError, PalladioValueError: as in `attention`; residuals of another shape or dtype; heads of keys
@@ -355,14 +364,19 @@ def attention_vjp(
         dq, dk, dv = (zeros(tuple(x.shape), dtype_of(q), q, k, v) for x in (q, k, v))
         return dq, dk, dv
     shapes = [tuple(x.shape) for x in (q, k, v)]
+    operands = [of_kernel(x) for x in (q, k, v, grad)]
     # Rows along one axis have the same place in kernels for more of them; the copy engine takes those of several heads.
-    rows = out.reshape((-1, e)), grad.reshape((-1, e)), lse.reshape((-1,))
-    given = (*(x.reshape((-1, *x.shape[-2:])) for x in (q, k, v, grad)), *rows)
+    given = (*operands, _matrix(of_kernel(out)), _matrix(operands[3]), lse.reshape((-1,)))
     key, kernels = ("attention_vjp", causal, problem.scale, config), functools.partial(_gradients, problem, interpret)
-    bucket = _bucket(problem, dtype_of(q), interpret)
+    bucket = _bucket(problem, dtype_of(q), interpret, [x.shape[0] // m for x in given[4:]])
     run = staged(key, lambda: kernels, interpret, given, bucket) if keeps(given) else kernels
-    dq, dk, dv = run(*given)
-    return dq.reshape(shapes[0]), dk.reshape(shapes[1]), dv.reshape(shapes[2])
+    dq, dk, dv = map(as_heads, run(*given), shapes)
+    return dq, dk, dv
+
+
+def _matrix(operand: Any) -> Any:
+    """The rows of all heads, `[heads * m, e]`; of an operand that has tokens first, `[batches * m, heads * e]`."""
+    return operand.reshape((-1, math.prod(operand.shape[2:])))
 
 
 def _shared_bytes(problem: AttentionProblem, dtype: Any) -> int:
@@ -417,8 +431,12 @@ def _fits(problem: AttentionProblem, dtype: Any) -> bool:
     return held <= HELD * CARD.warpgroup_threads and _shared_bytes(problem, dtype) <= room
 
 
-def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket | None:
-    """The numbers of queries, and of keys if there are as many, that share kernels; see `attention`."""
+def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any, counts: Sequence[int]) -> RowBucket | None:
+    """The numbers of queries, and of keys if there are as many, that share kernels; see `attention`.
+
+    Args:
+        counts: the rows of each of the last operands for each query.
+    """
 
     def kernel(rows: int) -> Any:
         return counting(lambda present: functools.partial(_gradients, problem.of_most(rows, present), interpret))
@@ -426,20 +444,20 @@ def _bucket(problem: AttentionProblem, dtype: Any, interpret: Any) -> RowBucket 
     each = {0: 1, 1: 1, 2: 1} if problem.paired else {0: 1}
     widths = problem.width * dtype.itemsize, problem.out_width * dtype.itemsize
     bucket = RowBucket.of(problem.queries, {**each, 3: 1}, widths, kernel)
-    rows = dict.fromkeys((4, 5, 6), (0, problem.heads))
+    rows = {n: (0, count) for n, count in enumerate(counts, 4)}
     return None if bucket is None else bucket.counting(rows, kernel, dict.fromkeys(each, (1, 1)))
 
 
 def _gradients(problem: AttentionProblem, interpret: Any, *given: Any) -> tuple[Any, Any, Any]:
-    """The three launches, of q, k, v and the gradient with one leading axis, and of the rows of all heads: of the
+    """The three launches, of q, k, v and the gradient as `attention` takes them, and of the rows of all heads: of the
     result, of its gradient, and of lse.
     """
     q, k, v, grad, *rows = given
     out, out_grad, lse = rows
-    (_, m, d), (kv_heads, n, e), dtype = q.shape, v.shape, dtype_of(q)
-    given = q, k, v, grad, *_delta(problem, out, out_grad, lse, interpret)
-    (dq,) = _kernel(_queries_kernel, problem, (problem.heads, m), [(m, d)], (d, e), dtype, interpret)(*given)
-    dk, dv = _kernel(_keys_kernel, problem, (kv_heads, n), [(n, d), (n, e)], (d, e), dtype, interpret)(*given)
+    given, dtype = (q, k, v, grad, *_delta(problem, out, out_grad, lse, interpret)), dtype_of(q)
+    of_queries, of_keys = (problem.heads, q.shape[1]), (problem.heads // problem.group, v.shape[1])
+    (dq,) = _kernel(_queries_kernel, problem, of_queries, [q.shape], dtype, interpret)(*given)
+    dk, dv = _kernel(_keys_kernel, problem, of_keys, [k.shape, v.shape], dtype, interpret)(*given)
     return dq, dk, dv
 
 
@@ -456,8 +474,7 @@ def _kernel(
     body: Any,
     problem: AttentionProblem,
     owned: tuple[int, int],
-    results: list[tuple[int, int]],
-    widths: tuple[int, int],
+    results: list[tuple[int, ...]],
     dtype: Any,
     interpret: Any,
 ) -> Any:
@@ -465,10 +482,9 @@ def _kernel(
 
     Args:
         owned: heads and rows that blocks own.
-        results: rows and columns of the results of each head.
-        widths: the widths of the two operands that a block owns, and of those of a step.
+        results: the shapes of the results.
     """
-    config = problem.config
+    config, widths = problem.config, (problem.width, problem.out_width)
     heads, rows = owned
     owners = 1 if body is _keys_kernel and _shared(problem) else COMPUTE_GROUPS
     step = [pl.ShapeDtypeStruct((config.block_step, width), dtype) for width in widths]
@@ -482,7 +498,7 @@ def _kernel(
     }
     return plgpu.kernel(
         functools.partial(body, problem=problem),
-        tuple(pl.ShapeDtypeStruct((heads, *shape), dtype) for shape in results),
+        tuple(pl.ShapeDtypeStruct(tuple(shape), dtype) for shape in results),
         scratch_types=scratch,
         grid=(heads, pl.cdiv(rows, owners * config.block_own)),
         grid_names=("head", "block"),
@@ -503,9 +519,20 @@ def _delta_kernel(out: Ref, grad: Ref, lse: Ref, known: Ref, delta: Ref, *, prob
     head, first = pl.axis_index("head"), pl.axis_index("block") * DELTA_ROWS
     number = first + jnp.arange(DELTA_ROWS)
     own, rows = pl.ds(head * problem.present_queries + first, DELTA_ROWS), pl.ds(first, DELTA_ROWS)
+    width = problem.out_width
     present, inside = number < problem.present_queries, number < problem.queries
-    each = jnp.broadcast_to(present[:, None], (DELTA_ROWS, out.shape[1]))
-    loaded = [plgpu.load(ref.at[own], mask=each, other=0.0).astype(jnp.float32) for ref in (out, grad)]
+    each = jnp.broadcast_to(present[:, None], (DELTA_ROWS, width))
+
+    def load(ref: Ref) -> Value:
+        heads = ref.shape[1] // width
+        if heads == 1:
+            part = ref.at[own]
+        else:
+            row = head // heads * problem.present_queries + first
+            part = ref.at[pl.ds(row, DELTA_ROWS), pl.ds(pl.multiple_of(head % heads * width, width), width)]
+        return plgpu.load(part, mask=each, other=0.0).astype(jnp.float32)
+
+    loaded = [load(ref) for ref in (out, grad)]
     plgpu.store(delta.at[head, rows], jnp.sum(loaded[0] * loaded[1], axis=1), mask=inside)
     plgpu.store(known.at[head, rows], plgpu.load(lse.at[own], mask=present, other=jnp.inf), mask=inside)
 

@@ -18,7 +18,8 @@ from palladio.library.staging import tokens_first
 from tests.hopper.driver.fake import FakeDriver
 from tests.hopper.driver.stand_ins import Torch, numpy_of
 from tests.hopper.driver.test_exchanged import host_is_card, launches, longer  # noqa: F401
-from tests.hopper.driver.test_rows import attended, compiles_no_more
+from tests.hopper.driver.test_namesakes import wide
+from tests.hopper.driver.test_rows import attended, attention_gradients, compiles_no_more
 from tests.hopper.kernels import BF16, error, normal
 
 pytestmark = pytest.mark.usefixtures("known_kernels")
@@ -159,6 +160,54 @@ def test_one_head_or_one_token_is_in_both_orders(card: FakeDriver, cuda: Torch, 
     assert tokens_first(given) is None
     result = hopper.attention(given, given, given)
     assert result.is_contiguous() and error(numpy_of(result), expected([q, q, q])) < 1e-2 and not card.failures
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2,)], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_are_in_the_order_of_their_operands(
+    card: FakeDriver, cuda: Torch, monkeypatch: pytest.MonkeyPatch, lead: tuple[int, ...], causal: bool
+) -> None:
+    def right(tokens: int) -> None:
+        given, grad = projections(*lead, tokens=tokens), normal(*lead, tokens, 4, 128, seed=3)
+        q, k, v, of_out = (cuda.tensor(each).transpose(-3, -2) for each in (*given, grad))
+        out, lse = hopper.attention(q, k, v, causal=causal, save_residuals=True)
+        assert is_turned(out) and error(numpy_of(out), expected(given, causal)) < 1e-2
+        found = hopper.attention_vjp(q, k, v, out, lse, of_out, causal=causal)
+        for got, wanted in zip(found, exact(given, grad, causal), strict=True):
+            assert is_turned(got) and error(numpy_of(got), wanted) < 1e-2
+
+    right(100)
+    compiles_no_more(monkeypatch)
+    for tokens in (65, 127):
+        right(tokens)
+    assert not card.failures
+
+
+def exact(given: list[np.ndarray], grad: np.ndarray, causal: bool) -> list[np.ndarray]:
+    """The gradients of queries, keys and values, `[..., heads, tokens, depth]`."""
+    lead, (q, k, v, of_out) = grad.shape[:-3], (wide(each.swapaxes(-3, -2)) for each in (*given, grad))
+    heads = [np.repeat(each, 2, axis=-3) for each in (k, v)]
+    flat = (each.reshape(-1, *each.shape[-2:]) for each in (q, *heads, of_out))
+    of_q, of_k, of_v = attention_gradients(*flat, causal)
+    shared = (each.reshape(*lead, 2, 2, *each.shape[1:]).sum(-3) for each in (of_k, of_v))
+    return [of_q.reshape(q.shape), *shared]
+
+
+@pytest.mark.parametrize("turned", [(1, 0, 0, 0, 1), (0, 1, 1, 1, 0), (0, 0, 1, 0, 0)], ids=str)
+def test_gradients_of_operands_in_both_orders(card: FakeDriver, cuda: Torch, turned: tuple[int, ...]) -> None:
+    given, grad = projections(2), normal(2, 100, 4, 128, seed=3)
+    scores = wide(given[0].swapaxes(1, 2)) @ wide(np.repeat(given[1], 2, 2).swapaxes(1, 2)).swapaxes(-1, -2) / 8
+    lse = cuda.tensor(np.log(np.exp(scores).sum(-1)).astype(np.float32))
+    out = expected(given).swapaxes(1, 2).astype(BF16)
+    q, k, v, result, of_out = (
+        cuda.tensor(each).transpose(1, 2) if order else cuda.tensor(each.swapaxes(1, 2).copy())
+        for each, order in zip((*given, out, grad), turned, strict=True)
+    )
+    found = hopper.attention_vjp(q, k, v, result, lse, of_out)
+    for got, wanted, order in zip(found, exact(given, grad, False), turned[:3], strict=True):
+        assert (is_turned(got), got.is_contiguous()) == (bool(order), not order)
+        assert error(numpy_of(got), wanted) < 1e-2
+    assert not card.failures
 
 
 @pytest.mark.filterwarnings("ignore:CUDA initialization")  # a PyTorch for CUDA asks the driver that stands in
