@@ -110,6 +110,7 @@ def own_all_memory(card: FakeDriver, patch: pytest.MonkeyPatch, stream: int) -> 
     """All memory of the process is the card's: for PyTorch, for its functions of C, and for the driver."""
     patch.setattr(torch.Tensor, "get_device", lambda tensor: 0, raising=False)
     patch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    patch.setattr(torch.Tensor, "is_cpu", False, raising=False)
     patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: stream, raising=False)
     patch.setattr(on_card, "_CUDA", 1)  # `kDLCPU`
     patch.setattr(on_card, "_torch_device", lambda device: torch.device("cpu"))
