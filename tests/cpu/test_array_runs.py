@@ -16,6 +16,7 @@ from palladio.cpu.executor import load_compiled
 from palladio.driver.capture import prepared_programs
 from palladio.ir.core import Program
 from palladio.ir.evaluate import DEFINITION, evaluate
+from palladio.library import make_group_metadata
 
 SOME = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 
@@ -88,6 +89,13 @@ def test_what_takes_longer_to_compile_than_to_run_stays_with_numpy() -> None:
 
     assert names(program(sorted_between, SOME)) == ["grid_call", "sort", "grid_call"]
     assert "grid_call" not in names(program(long, SOME))
+
+
+def test_the_steps_of_very_many_groups_are_one_call() -> None:
+    sizes = np.random.default_rng(0).integers(0, 9, 5000).astype(np.int32)
+    m = int(sizes.sum())
+    given = program(lambda sizes: make_group_metadata(group_sizes=sizes, m=m, tm=m, visit_empty_groups=False), sizes)
+    assert names(given) == ["grid_call"]
 
 
 def test_a_kernel_call_between_them_stays_what_it_is() -> None:

@@ -11,17 +11,13 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import palladio as pl
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
 from palladio import lax
 from palladio.library.checks import Tile, group_sizes_of, require_count
-
-COMPARED = 1 << 16
-"""The most comparisons in one operation, few enough for the compiler to fuse them with their neighbours."""
-
-SEARCHED = 1 << 19
-"""Comparisons of positions with all ends beyond which a search by halves takes less time."""
 
 Array = Any
 GroupMetadata = tuple[Array, Array, Array]
@@ -68,24 +64,21 @@ def make_group_metadata(
     tiles = jnp.where((group >= start_group) & (group < start_group + count), tiles, 0).astype(jnp.int32)
     last_step = jnp.cumsum(tiles)
     step = jnp.arange(tiles_m + groups - 1)
-    group_ids = jnp.minimum(_reached(step, last_step), groups - 1)
+    group_ids = jnp.minimum(_reached(step.shape[0], last_step), groups - 1)
     within = step - jnp.take(last_step - tiles, group_ids)
     m_tile_ids = jnp.clip(jnp.take(first_tile, group_ids) + within, 0, tiles_m - 1)
     return (group_offsets, group_ids.astype(jnp.int32), m_tile_ids.astype(jnp.int32)), last_step[-1]
 
 
-def _reached(positions: Array, ends: Array) -> Array:
-    """The number of ends, in ascending order, at or before each position."""
-    if positions.shape[0] * ends.shape[0] <= SEARCHED:
-        most = max(1, COMPARED // positions.shape[0])
-        parts = [ends[first : first + most] for first in range(0, ends.shape[0], most)]
-        counts = [jnp.sum((positions[:, None] >= part[None, :]).astype(jnp.int32), axis=1) for part in parts]
-        return functools.reduce(jnp.add, counts)
-    count, found = ends.shape[0], jnp.zeros(positions.shape, jnp.int32)
-    for bit in reversed(range(count.bit_length())):
-        further = jnp.minimum(found + (1 << bit), count)
-        found = jnp.where(jnp.take(ends, further - 1) <= positions, further, found)
-    return found
+def _reached(positions: int, ends: Array) -> Array:
+    """The number of ends at or before each position, from 0 to below `positions`.
+
+    Args:
+        ends: `i32[g]`, not negative.
+    """
+    if isinstance(ends, np.ndarray):  # a call with NumPy arrays, outside `jit`
+        return np.cumsum(np.bincount(ends, minlength=positions)[:positions], dtype=np.int32)
+    return jnp.cumsum(jnp.zeros((positions,), jnp.int32).at[ends].add(1, mode="drop"))
 
 
 @dataclass(frozen=True)
