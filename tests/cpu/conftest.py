@@ -28,6 +28,8 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("PALLADIO_CPU", "native")
     monkeypatch.setattr(products, "LEAST_DEPTH_ON_TILES", 0)
     monkeypatch.setattr(products, "LEAST_DEPTH_SPLIT", 0)
+    monkeypatch.setattr(products, "LEAST_SUM_SPLIT", 0)
+    monkeypatch.setattr(products, "LEAST_ROWS_OF_SUM", 0)
     monkeypatch.setattr(products, "LEAST_SPAN_SPLIT", 20)
     monkeypatch.setattr(products, "FEW_BEFORE_SPLIT", 32)
     if request.param == "native":

@@ -144,22 +144,86 @@ def test_hosts_without_tile_registers_multiply_by_vectors(tiles: Texts) -> None:
     assert not splits(tiles) and not on_tiles(tiles)
 
 
-@on_the_model
-def test_several_products_that_are_one_sum_are_multiplied_by_vectors(tiles: Texts) -> None:
-    rng = np.random.default_rng(0)
-    lefts, rights = normal(rng, (3, 37, 64)), normal(rng, (3, 64, 32))
+def summed(lefts: Array, rights: Array, flips: tuple[bool, bool] = (False, False)) -> Array:
+    """3 and the sum of several products, by a kernel whose memory had NaN in it before."""
+    count, shape = len(lefts), (lefts.shape[1], rights.shape[2])
 
-    def kernel(x: Any, y: Any, out: Any) -> None:
-        total = jnp.full((37, 32), 3, FLOAT32)
-        for n in range(3):
-            total += jnp.dot(x[n], y[n], preferred_element_type=FLOAT32)
+    def kernel(*refs: Any) -> None:
+        *operands, out = refs
+        total = jnp.full(shape, 3, FLOAT32)
+        for x, y in zip(operands[:count], operands[count:], strict=True):
+            left, right = x[...].T if flips[0] else x[...], y[...].T if flips[1] else y[...]
+            total += jnp.dot(left, right, preferred_element_type=FLOAT32)
         out[...] = total
 
-    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((37, 32), FLOAT32), interpret="cpu")
-    call(poison(lefts), poison(rights))
-    expected = 3 + sum(exact(x, y) for x, y in zip(lefts, rights, strict=True))
-    np.testing.assert_allclose(call(lefts, rights), expected, rtol=1e-4, atol=1e-4)
-    assert not splits(tiles)
+    given = [turned(x, flips[0]) for x in lefts] + [turned(y, flips[1]) for y in rights]
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(shape, FLOAT32), interpret="cpu")
+    call(*map(poison, given))
+    return call(*given)
+
+
+def exact_sum(lefts: Array, rights: Array) -> Array:
+    return 3 + sum(exact(x, y) for x, y in zip(lefts, rights, strict=True))
+
+
+@pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(("rows", "depth", "steps"), [(37, 64, 512), (70, 32, 512), (64, 96, 64)])
+def test_several_products_are_one_sum(
+    rows: int, depth: int, steps: int, flips: tuple[bool, bool], tiles: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one k-block, and in several."""
+    monkeypatch.setattr(blocking, "SPLIT_STEPS", steps)
+    rng = np.random.default_rng(rows)
+    lefts, rights = normal(rng, (3, rows, depth)), normal(rng, (3, depth, 48))
+    assert_near(summed(lefts, rights, flips), exact_sum(lefts, rights))
+    assert on_tiles(tiles) == {"tdpbf16ps"} and splits(tiles)
+
+
+@on_the_model
+def test_several_products_that_read_shifted_rows_are_one_sum(tiles: Texts) -> None:
+    """A convolution, whose operands are parts of the same memory."""
+    rng = np.random.default_rng(0)
+    x, weights = normal(rng, (6, 16, 32)), normal(rng, (3, 3, 32, 32))
+
+    def kernel(x: Any, weights: Any, out: Any) -> None:
+        total = jnp.zeros((4 * 14, 32), FLOAT32)
+        for i, j in np.ndindex(3, 3):
+            part = x[pl.ds(i, 4), pl.ds(j, 14)].reshape(4 * 14, 32)
+            total += jnp.dot(part, weights[i, j], preferred_element_type=FLOAT32)
+        out[...] = total.reshape(4, 14, 32)
+
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((4, 14, 32), FLOAT32), interpret="cpu")
+    call(poison(x), poison(weights))
+    parts = [exact(x[i : i + 4, j : j + 14].reshape(56, 32), weights[i, j]) for i, j in np.ndindex(3, 3)]
+    assert_near(call(x, weights).reshape(56, 32), sum(parts))
+    assert splits(tiles)
+
+
+@on_the_model
+def test_what_is_not_finite_in_one_of_several_products(tiles: Texts) -> None:
+    rng = np.random.default_rng(0)
+    lefts, rights = (np.abs(normal(rng, shape)) + 1 for shape in ((3, 37, 64), (3, 64, 48)))
+    lefts[1, 3, 5], lefts[2, 4, 63], rights[0, 60, 7] = np.inf, -np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(kinds(summed(lefts, rights)), kinds(exact_sum(lefts, rights)))
+    assert splits(tiles)
+
+
+@on_the_model
+@pytest.mark.parametrize(
+    ("rows", "depth", "count", "pieces"),
+    [(64, 64, 2, True), (63, 64, 2, False), (64, 32, 2, False), (64, 32, 4, True), (64, 48, 4, False)],
+)
+def test_few_rows_and_short_sums_of_several_products_are_multiplied_by_vectors(
+    rows: int, depth: int, count: int, pieces: bool, tiles: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are those whose summed axes are not whole tiles."""
+    monkeypatch.setattr(products, "LEAST_SUM_SPLIT", 128)
+    monkeypatch.setattr(products, "LEAST_ROWS_OF_SUM", 64)
+    rng = np.random.default_rng(0)
+    lefts, rights = normal(rng, (count, rows, depth)), normal(rng, (count, depth, 32))
+    assert_near(summed(lefts, rights), exact_sum(lefts, rights))
+    assert splits(tiles) == pieces
 
 
 # Sums.

@@ -18,7 +18,7 @@ from palladio.cpu.emit.lazy_array import Allocation, LazyArray, Panel, StridedAr
 from palladio.cpu.emit.llvm_types import I32, I64, vector
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products import split
-from palladio.cpu.products.blocking import DEPTH_BYTES
+from palladio.cpu.products.blocking import DEPTH_BYTES, SPLIT_STEPS
 from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
 from palladio.cpu.products.micro_kernel import LINE_BYTES
@@ -46,6 +46,10 @@ FEW_BEFORE_SPLIT = 40
 
 LEAST_DEPTH_SPLIT = 128
 """As `LEAST_DEPTH_ON_TILES`, for products of split numbers, whose sums are added and checked once more."""
+
+LEAST_SUM_SPLIT, LEAST_ROWS_OF_SUM = 512, 64
+"""As `LEAST_DEPTH_SPLIT`, for several products that are summed, of all of them, and their least rows: otherwise
+splitting takes most of what is gained."""
 
 LEAST_SPAN_SPLIT = 512
 """As `LEAST_DEPTH_SPLIT`, where a mask selects a part of the summed axis when the kernel runs."""
@@ -459,11 +463,17 @@ def _takes_quads(left: Matrix, right: Matrix, sums: DType) -> bool:
     return narrow and sums == dtypes.INT32 and whole and host.current().multiplies_quads
 
 
-def _takes_pieces(left: Matrix, right: Matrix, sums: DType) -> bool:
-    """True if float32 numbers are multiplied as pieces of bfloat16."""
+def _takes_pieces(left: Matrix, right: Matrix, sums: DType, count: int = 1) -> bool:
+    """True if float32 numbers are multiplied as pieces of bfloat16.
+
+    Args:
+        count: the number of products of these sizes that are summed. Several need rows enough too: those are of a
+            kernel that sums several products, and do not depend on the number of threads.
+    """
     whole = left.second % 2 == 0 and right.second % registers.LANES == 0
-    deep = left.second >= LEAST_DEPTH_SPLIT
-    return sums == dtypes.FLOAT32 and whole and deep and _fit_tiles(left, 2)
+    deep = left.second * count >= (LEAST_DEPTH_SPLIT if count == 1 else LEAST_SUM_SPLIT)
+    fits = count == 1 or (left.first >= LEAST_ROWS_OF_SUM and left.second <= 2 * SPLIT_STEPS)
+    return sums == dtypes.FLOAT32 and whole and deep and fits and _fit_tiles(left, 2, count > 1)
 
 
 def _halved(scope: Scope, span: Range | None) -> Range | None:
@@ -505,7 +515,7 @@ def _product(
     further = [(x.operand(scope, sums), y.operand(scope, sums)) for x, y in more]
     lhs, rhs = left.operand(scope, sums), right.operand(scope, sums, later)
     vectors = functools.partial(Product, scope, lhs, rhs, sums, span=span, few=few, more=further)
-    if more or not _takes_pieces(left, right, sums):
+    if not _takes_pieces(left, right, sums, 1 + len(more)):
         return vectors()
     shallow = None if span is None else (vectors(), LEAST_SPAN_SPLIT)
     return Product(
@@ -516,6 +526,7 @@ def _product(
         2,
         _halved(scope, span),
         few=few,
+        more=[(x.split(scope, 1), y.split(scope, 0)) for x, y in more],
         instruction="tdpbf16ps",
         pieces=split.PIECES,
         shallow=shallow if shallow and shallow[0].blocking.span else None,
