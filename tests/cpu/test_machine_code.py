@@ -107,19 +107,20 @@ def test_code_is_found_unless_other_passes_made_it(folder, monkeypatch, name, va
 
 
 @pytest.mark.parametrize("lines", [0, machine_code._LONG])
-@pytest.mark.parametrize("attribute", ["", " noinline"])
+@pytest.mark.parametrize("attribute", ["", " noinline", f" noinline {machine_code.STRAIGHT}"])
 def test_the_passes_on_a_text(lines, attribute):
     text = CALLS.replace(") {", f"){attribute} {{", 1) + "; a line\n" * lines
     found = machine_code._passes(text)
     if attribute and not lines:
-        assert found == (machine_code._LEVEL, (), (), (), False)  # a short product, whose loops also pack
+        assert found == machine_code._Passes(machine_code._LEVEL)  # a short product, whose loops also pack
     else:
         names = ("kernel",) if attribute else ("total", "kernel")
+        straight = (machine_code._STRAIGHT, ("total",)) if machine_code.STRAIGHT in attribute else ((), ())
         assert found == (
             machine_code._SHORTER_LEVEL,
             machine_code._BETWEEN,
-            machine_code._AROUND,
-            names,
+            (machine_code._AROUND, names),
+            straight,
             bool(attribute),
         )
 

@@ -104,12 +104,8 @@ class FewRows(Gemv):
                 for start, end, width in widths(self.depth):
                     with e.loop(start, end, width) as k:
                         self.room.put(e, self.place(n, k), lhs.element(e.add(low, n), k, width), width)
-        if self.by_kernels and self.across is not None:
-            alone = e.compare("icmp eq", e.index(count), i64(1))
-            with e.when(alone):
-                self.add_alone(self.across)
-            with e.when(e.negated(alone)):
-                self.multiply_across(count)
+        if self.by_kernels:
+            self.multiply_across(count)
             return
         if self.there is None:
             self.clear_rows(count, self.together(count))
@@ -129,11 +125,6 @@ class FewRows(Gemv):
             with self.e.loop(first, stop, rows) as row:
                 for _ in parts():
                     self.multiply_rows(along, row, rows)
-
-    def add_alone(self, across: Element) -> None:
-        """The sums of one row, as those of a `Gemv`: loading and storing them takes less time than the matrix."""
-        self.clear_sums(1)
-        self.add_all(across, lambda: [self.choose(0, 1)])
 
     def add_all(self, across: Element, parts: Callable[[], Iterable[None]]) -> None:
         """Add the products with all rows of the matrix, a few rows at a time, to the sums of each of some parts."""

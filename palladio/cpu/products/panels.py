@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import TRUE, Int, V, i64
+from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray, cut, fill, widths
 from palladio.cpu.emit.llvm_types import I32, I64, PTR, vector
 from palladio.cpu.emit.scope import Scope
@@ -48,11 +47,12 @@ class RowPanel:
 
     def put(self, row: Int, step: Int, values: Sequence[V], width: int) -> None:
         """Write the pieces of a row at a step, or at several steps, which do not reach into the next tile."""
-        for piece, value in enumerate(values):
-            if self.blocking.on_tiles:
-                self.by_tiles(piece).put(self.e, self.tile_index(row, step), value, width)
-            else:
-                self.buffer.put(self.e, (row, step), value, width)
+        if self.blocking.on_tiles:
+            place = self.by_tiles(0).address(self.e, self.tile_index(row, step))
+            put_pieces(self.e, place, TILE**2, values, self.buffer.dtype, width)
+        else:
+            (value,) = values
+            self.buffer.put(self.e, (row, step), value, width)
 
     def by_tiles(self, piece: int) -> StridedArray:
         """The buffer of a piece by tiles: rows of tiles, tiles along the rows, rows in a tile, words."""
@@ -381,9 +381,7 @@ class ColumnPanels:
 
     def put(self, panel: StridedArray, index: tuple[Int, int], values: Sequence[V], width: int) -> None:
         """Write the pieces of some columns of a panel at a step."""
-        for piece, value in enumerate(values):
-            base = self.e.pointer(panel.base, self.e.mul(panel.strides[0], piece * TILE), panel.dtype.itemsize)
-            replace(panel, base=base).put(self.e, index, value, width)
+        put_pieces(self.e, panel.address(self.e, index), TILE * panel.shape[1], values, panel.dtype, width)
 
     def prefetch_row(self, rhs: PackSource, k: Int, column: Int, columns: int) -> None:
         """Prefetch some columns of a step."""
@@ -422,6 +420,13 @@ class ColumnPanels:
             return ""
         row = e.mul(block.begin, self.blocking.joined)
         return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
+
+
+def put_pieces(e: Emitter, place: V, apart: int, values: Sequence[V], dtype: DType, width: int) -> None:
+    """Write vectors, the second and later ones at a distance of some elements from the one before."""
+    for piece, value in enumerate(values):
+        base = e.pointer(place, piece * apart, dtype.itemsize)
+        StridedArray(base, (1,), (width,), dtype).put(e, (0,), value, width)
 
 
 def _together(rhs: PackSource) -> int:

@@ -30,7 +30,7 @@ from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup, Ro
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
 from palladio.cpu.products.split import SplitKernel
 from palladio.cpu.products.streams import Ahead, Streams
-from palladio.cpu.products.tile_kernel import TileKernel, configure, release
+from palladio.cpu.products.tile_kernel import PanelKernel, TileKernel, configure, release
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
@@ -219,14 +219,28 @@ class Product:
                 if init is not None:
                     self.start_rows(target, init, group)
                 self.group(target, group, packed, fresh)
-                for _, first, height in self.panels_of(group):
-                    yield first, e.add(group.row, first), height
+                if self.takes_rows(group):
+                    yield 0, group.row, e.add(e.mul(group.count, group.height), group.rest)
+                else:
+                    for _, first, height in self.panels_of(group):
+                        yield first, e.add(group.row, first), height
             if self.instruction:
                 release(e)
+
+    def takes_rows(self, group: RowGroup) -> bool:
+        """True if the rows of a group are known only when the kernel runs, and are an argument of all micro-kernels:
+        then the code for whole panels is that for the last one too."""
+        return self.blocking.pieces > 1 and isinstance(group.rest, V)
 
     def panels_of(self, group: RowGroup) -> Iterator[tuple[Int, Int, Int]]:
         """The panels of a group: the number, the first row in the group, and the height of each."""
         e = self.e
+        if self.takes_rows(group):
+            rows = e.index(e.add(e.mul(group.count, group.height), group.rest))
+            with e.loop(0, rows, group.height) as first:
+                left = e.intrinsic("smin", I64, e.index(e.sub(rows, first)), e.index(group.height))
+                yield self.blocking.quotient(first, group.height), first, left
+            return
         with e.loop(0, group.count) as n:
             yield n, e.mul(n, group.height), group.height
         for first, height in self.blocking.lower_panels(group.rest):
@@ -434,19 +448,20 @@ class Product:
         """
         e, (tall, height, vectors) = self.e, size
         stride = e.index(e.mul(sums.strides[0], sums.dtype.itemsize))
-        some = isinstance(height, V)
-        kernel: TileKernel | SplitKernel
+        goes_on, given = self.blocking.read_once is not None, []
+        kernel: PanelKernel
         if self.blocking.pieces > 1:
-            kernel = SplitKernel(tall, vectors, left.strides[0], some, self.blocking.read_once is not None)
+            kernel = SplitKernel(tall, vectors, left.strides[0], goes_on)
+            given = [e.index(height)]
         else:
-            kernel = TileKernel(self.instruction, tall, vectors, left.strides[0], some, sums.dtype != self.sums)
+            some, rounds = isinstance(height, V), sums.dtype != self.sums
+            kernel = TileKernel(tall, vectors, left.strides[0], self.instruction, some, rounds)
+            given = [e.index(height)] if some else []
         if kernel.name not in e.declared:
             text, needed = kernel.text
             e.declared.update({**needed, kernel.name: text})
-        given = [left.base, self.right.panel(block, column), sums.base, stride, e.index(block.count), starts]
-        given += [height] if isinstance(height, V) else []
-        if self.blocking.read_once is not None:
-            given.append(e.negated(starts))
+        given = [left.base, self.right.panel(block, column), sums.base, stride, e.index(block.count), starts, *given]
+        given += [e.negated(starts)] if goes_on else []
         e.line(f"call void @{kernel.name}({', '.join(map(str, given))})")
 
     def multiply_panels(

@@ -16,9 +16,10 @@ from palladio.cpu.emit.llvm_types import I64, PTR, vector
 from palladio.cpu.products.micro_kernel import LINE_BYTES, Variable, in_a_register, multiply_add
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
+from palladio.cpu.runtime.machine_code import STRAIGHT
 from palladio.types.dtypes import DType
 
-HEIGHTS = 2, 4, 8, 16, 22, 28
+HEIGHTS = 1, 2, 4, 8, 16, 22, 28
 """Rows of the left operand that a kernel multiplies. Up to 8 rows take no longer than the matrix, so there are few."""
 
 MOST_VECTORS = 2
@@ -87,7 +88,7 @@ class RowKernel:
                     e.store(total.get(), place, self.sums.itemsize)
         parameters = "ptr noalias readonly %lhs, ptr noalias readonly %matrix, i64 %row, ptr %after, "
         parameters += "i64 %distance, ptr noalias %sums, i64 %columns, i64 %steps"
-        head = f"define internal void @{self.name}({parameters}) noinline nounwind optsize"
+        head = f"define internal void @{self.name}({parameters}) noinline nounwind optsize {STRAIGHT}"
         return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
 
     def step(self, e: Emitter, totals: list[list[Variable]], left: V, offset: V, ahead: V) -> None:

@@ -15,15 +15,16 @@ Computations" (2019); Intel's Software Developer's Manual, volume 2, TDPBF16PS.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V, i64
+from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I16, I32, I64, PTR, integer, vector
 from palladio.cpu.products.micro_kernel import Variable, transposed
 from palladio.cpu.products.operands import Element, PackSource
-from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, WORD, TileLoop, divided, tile
+from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, WORD, PanelBody, PanelKernel, divided, function
 
 PIECES = 3
 """The pieces of a number, the largest first."""
@@ -129,31 +130,22 @@ def source(numbers: PackSource, axis: int, end: Int | None) -> SplitSource:
 
 
 @dataclass(frozen=True)
-class SplitKernel:
-    """A function that adds a panel of rows times a panel of columns, both split into pieces, to a block of sums.
+class SplitKernel(PanelKernel):
+    """A kernel of numbers that are split into pieces. In a panel a tile of each piece follows that of the last one.
 
-    Its arguments are those of a `TileKernel`. In a panel a tile of each piece follows that of the last one. The sums in
-    memory are added to those of the panels at the end. If the kernel may go on, its last argument tells whether those
-    are the first summands instead: then a product in several calls has the bits of one in a single call.
+    Its next argument is the number of rows. The sums in memory are added to those of the panels at the end. If the
+    kernel may go on, its last argument tells whether those are the first summands instead: then a product in several
+    calls has the bits of one in a single call.
 
     Fields:
-        height: the rows; if `some`, the most, a number of whole tiles.
-        vectors: the tiles along the columns.
-        stride: words of a row of the left panel, whose tiles follow each other along the rows.
-        some: whether the number of rows is an argument.
         goes_on: whether the sums may go on from those in memory.
     """
 
-    height: int
-    vectors: int
-    stride: Int
-    some: bool
     goes_on: bool = False
 
     @property
     def name(self) -> str:
-        size = f"{self.height}x{self.vectors}x{TILE}_{self.stride}"
-        return f"multiply_split_{size}" + ("_some" if self.some else "") + ("_on" if self.goes_on else "")
+        return f"multiply_split_{self.size}" + ("_on" if self.goes_on else "")
 
     @property
     def slow_name(self) -> str:
@@ -161,87 +153,47 @@ class SplitKernel:
         return f"multiply_split_numbers_{self.vectors}x{TILE}_{self.stride}" + ("_on" if self.goes_on else "")
 
     @property
-    def wide(self) -> int:
-        """The bytes of a row of the sums, and of a step of a packed panel."""
-        return self.vectors * ROW_BYTES
-
-    @property
     def text(self) -> tuple[str, dict[str, str]]:
-        """The function, and its declarations."""
-        e = Emitter()
+        e, slow = Emitter(), Emitter()
         e.label("entry")
-        _Body(e, self).emit()
-        slow = Emitter()
         slow.label("entry")
+        _Body(e, self, V("%rows", I64)).emit(self)
         _multiply_numbers(slow, self)
-        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %count, i64 %rows"
-        parameters += ", ptr noalias readonly %before, i64 %stride" if self.goes_on else ""
-        head = f"define internal void @{self.slow_name}({parameters}) noinline nounwind cold"
-        e.declared.update(slow.declared)
-        e.declared[self.slow_name] = "\n".join([head + " {", *slow.lines, "  ret void", "}"])
-        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %stride, "
-        parameters += "i64 %count, i1 %fresh" + (", i64 %rows" if self.some else "")
-        parameters += ", i1 %goes_on" if self.goes_on else ""
-        head = f"define internal void @{self.name}({parameters}) noinline nounwind"
-        return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
+        parameters = ["ptr noalias readonly %lhs", "ptr noalias readonly %rhs", "ptr noalias %sums"]
+        parameters += ["i64 %count", "i64 %rows"]
+        parameters += ["ptr noalias readonly %before", "i64 %stride"] if self.goes_on else []
+        e.declared |= {**slow.declared, self.slow_name: function(self.slow_name, parameters, slow, "cold ")}
+        return self.function(e, [V("%rows", I64), *([V("%goes_on", I1)] if self.goes_on else [])]), e.declared
 
 
-class _Body:
+class _Body(PanelBody):
     """The instructions of a kernel."""
 
-    def __init__(self, e: Emitter, kernel: SplitKernel) -> None:
-        self.e = e
-        self.kernel = kernel
-        self.down, self.across = -(-kernel.height // TILE), kernel.vectors
-        self.panels = [Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs")]
-        self.remaining = Variable.of(e, V("%count", I64))
-        self.rows: Int = V("%rows", I64) if kernel.some else kernel.height
-        self.largest = Variable.of(e, e.constant(0, vector(I32, TILE)))
-        self.room = e.value(PTR, f"alloca [{self.down * TILE * kernel.wide} x i8], align {ROW_BYTES}")
-
-    def emit(self) -> None:
-        e, across = self.e, self.across
-        each = [(r, n) for r in range(self.down) for n in range(across)]
-        if self.kernel.goes_on:
-            e.either(V("%goes_on", I1), lambda: self.begin(each, True), lambda: self.begin(each, False))
+    def emit(self, kernel: SplitKernel) -> None:
+        e, done, goes_on = self.e, V("%fresh", I1), V("%goes_on", I1)
+        largest = Variable.of(e, e.constant(0, vector(I32, TILE)))
+        if kernel.goes_on:
+            e.either(goes_on, self.load, self.clear)
+            done = e.binary("or", done, goes_on)
         else:
-            self.begin(each, False)
-        between = e.mul(self.kernel.stride, TILE * WORD)
-        loop = TileLoop(e, "tdpbf16ps", self.down, self.across, between, _PRODUCTS, PIECES)
-        loop.emit(self.panels, self.remaining)
-        for r, n in each:
-            place = e.pointer(self.room, r * TILE * self.kernel.wide + n * ROW_BYTES, 1)
-            tile(e, "tilestored64", r * across + n, place, i64(self.kernel.wide))
-        self.compute_infinite()
-        done = V("%fresh", I1)
-        done = e.binary("or", done, V("%goes_on", I1)) if self.kernel.goes_on else done
-        e.either(done, lambda: self.write(False), lambda: self.write(True))
+            self.clear()
+        self.multiply("tdpbf16ps", _PRODUCTS, PIECES)
+        self.store()
+        self.compute_infinite(kernel, largest)
+        write = functools.partial(self.copy_rows, lambda there, room: self.write_row(self.row(room, FLOAT), there))
+        e.either(done, write, functools.partial(self.copy_rows, self.add_row))
 
-    def begin(self, each: Sequence[tuple[int, int]], goes_on: bool) -> None:
-        """Set the tiles of sums to those in memory, or to zero."""
+    def compute_infinite(self, kernel: SplitKernel, largest: Variable) -> None:
+        """Compute those sums again that are not finite.
+
+        Args:
+            largest: the size of the largest sum of each lane, zero at first.
+        """
         e = self.e
-        if not goes_on:
-            for r, n in each:
-                tile(e, "tilezero", r * self.across + n)
-            return
-        with e.loop(0, self.rows) as row:
-            there = e.pointer(V("%sums", PTR), e.mul(V("%stride", I64), row), 1)
-            for n, value in enumerate(self.sums(there)):
-                e.store(value, e.pointer(self.room, e.add(e.mul(row, self.kernel.wide), n * ROW_BYTES), 1), WORD)
-        for r, n in each:
-            place = e.pointer(self.room, r * TILE * self.kernel.wide + n * ROW_BYTES, 1)
-            tile(e, "tileloadd64", r * self.across + n, place, i64(self.kernel.wide))
-
-    def compute_infinite(self) -> None:
-        """Compute those sums again that are not finite."""
-        e, kernel = self.e, self.kernel
         with e.loop(0, self.rows) as r:
-            row = e.pointer(self.room, e.mul(r, kernel.wide), 1)
-            for n in range(self.across):
-                size = _size(e, e.load(self.largest.type, e.pointer(row, n * ROW_BYTES, 1), WORD))
-                self.largest.set(e.intrinsic("umax", size.type, self.largest.get(), size))
-        bound = e.constant(_INFINITY, self.largest.type)
-        lanes = e.compare("icmp uge", self.largest.get(), bound)
+            for bits in self.row(e.pointer(self.room, e.mul(r, self.wide), 1), I32):
+                largest.set(e.intrinsic("umax", bits.type, largest.get(), _size(e, bits)))
+        lanes = e.compare("icmp uge", largest.get(), e.constant(_INFINITY, largest.type))
         word = integer(TILE)
         found = e.compare("icmp ne", e.value(word, f"bitcast {lanes} to {word}"), e.constant(0, word))
         with e.when(found):
@@ -251,21 +203,10 @@ class _Body:
                 given += [e.select(V("%goes_on", I1), V("%sums", PTR), V("null", PTR)), V("%stride", I64)]
             e.line(f"call void @{kernel.slow_name}({', '.join(map(str, given))})")
 
-    def sums(self, row: V) -> Sequence[V]:
-        """The sums of a row."""
-        e, type = self.e, vector(FLOAT, TILE)
-        return [e.load(type, e.pointer(row, n * ROW_BYTES, 1), WORD) for n in range(self.across)]
-
-    def write(self, adds: bool) -> None:
-        """Write the sums to memory, or add them to those there."""
-        e = self.e
-        with e.loop(0, self.rows) as r:
-            there = e.pointer(V("%sums", PTR), e.mul(V("%stride", I64), r), 1)
-            found = self.sums(e.pointer(self.room, e.mul(r, self.kernel.wide), 1))
-            if adds:
-                found = [e.binary("fadd", x, y) for x, y in zip(found, self.sums(there), strict=True)]
-            for n, value in enumerate(found):
-                e.store(value, e.pointer(there, n * ROW_BYTES, 1), WORD)
+    def add_row(self, there: V, room: V) -> None:
+        """Add a row of sums to that in memory."""
+        both = zip(self.row(room, FLOAT), self.row(there, FLOAT), strict=True)
+        self.write_row([self.e.binary("fadd", x, y) for x, y in both], there)
 
 
 def _multiply_numbers(e: Emitter, kernel: SplitKernel) -> None:

@@ -7,12 +7,14 @@ Developer's Manual, volume 2, TDPBF16PS and TDPBUSD; volume 1, chapter 18.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
-from palladio.cpu.emit.llvm_types import FLOAT, I1, I32, I64, PTR, vector
+from palladio.cpu.emit.llvm_types import FLOAT, I1, I32, I64, PTR, LlvmType, vector
 from palladio.cpu.products.micro_kernel import LINE_BYTES, Variable, rounded_pairs
+from palladio.cpu.runtime.machine_code import STRAIGHT
 
 TILE = 16
 """The rows of a tile, the words of each, and the steps that are multiplied together."""
@@ -162,118 +164,168 @@ class TileLoop:
 
 
 @dataclass(frozen=True)
-class TileKernel:
+class PanelKernel(ABC):
     """A function that adds a panel of rows times a panel of columns to a block of sums.
 
     Its arguments are the two panels, the sums, the bytes between rows of sums, the number of steps, a multiple of 16,
-    and whether the sums begin at zero instead of those in memory; then, if the height is not known, the number of rows.
+    and whether the sums begin at zero instead of those in memory; then those of the kind of kernel.
 
     Fields:
-        multiply: the instruction that multiplies tiles.
-        height: the rows; if `some`, the most, a number of whole tiles.
+        height: the most rows; they fill whole tiles if their number is not known.
         vectors: the tiles along the columns.
         stride: words of a row of the left panel, whose tiles follow each other along the rows.
-        some: whether the number of rows is an argument.
-        rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
     """
 
-    multiply: str
     height: int
     vectors: int
     stride: Int
-    some: bool
-    rounds: bool
 
     @property
+    @abstractmethod
     def name(self) -> str:
-        size = f"{self.height}x{self.vectors}x{TILE}_{self.stride}"
-        return f"multiply_{self.multiply}_{size}" + ("_some" if self.some else "") + ("_rounds" if self.rounds else "")
+        """The name of the function."""
 
     @property
+    @abstractmethod
     def text(self) -> tuple[str, dict[str, str]]:
         """The function, and its declarations."""
-        e = Emitter()
-        e.label("entry")
-        _Body(e, self).emit()
-        parameters = (
-            "ptr noalias readonly %lhs, ptr noalias readonly %rhs, ptr noalias %sums, i64 %stride, i64 %count, "
-        )
-        parameters += "i1 %fresh" + (", i64 %rows" if self.some else "")
-        head = f"define internal void @{self.name}({parameters}) noinline nounwind"
-        return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
 
     @property
-    def direct(self) -> bool:
-        """True if whole tiles of sums are in memory as they are in registers."""
-        return self.height % TILE == 0 and not self.some and not self.rounds
+    def size(self) -> str:
+        """The part of the name that says what is multiplied."""
+        return f"{self.height}x{self.vectors}x{TILE}_{self.stride}"
+
+    @property
+    def wide(self) -> int:
+        """The bytes of a row of the sums, and of a step of the packed right panel."""
+        return self.vectors * ROW_BYTES
+
+    def function(self, e: Emitter, more: Sequence[V]) -> str:
+        """The function with some instructions, and more parameters than all kernels have."""
+        parameters = ["ptr noalias readonly %lhs", "ptr noalias readonly %rhs", "ptr noalias %sums"]
+        parameters += ["i64 %stride", "i64 %count", "i1 %fresh", *map(str, more)]
+        return function(self.name, parameters, e)
 
 
-class _Body:
-    """The instructions of a kernel."""
+def function(name: str, parameters: Sequence[str], e: Emitter, attributes: str = "") -> str:
+    """A function of some instructions, with no result."""
+    head = f"define internal void @{name}({', '.join(parameters)}) noinline nounwind {attributes}{STRAIGHT}"
+    return "\n".join([head + " {", *e.lines, "  ret void", "}"])
 
-    def __init__(self, e: Emitter, kernel: TileKernel) -> None:
+
+class PanelBody:
+    """The instructions of a kernel around its loop.
+
+    Args:
+        rows: the number of rows that have sums.
+        direct: whether whole tiles of sums are in memory as they are in registers; else they go through whole tiles in
+            `room`.
+    """
+
+    def __init__(self, e: Emitter, kernel: PanelKernel, rows: Int, direct: bool = False) -> None:
         self.e = e
-        self.kernel = kernel
-        self.down, self.across = -(-kernel.height // TILE), kernel.vectors
-        self.wide = self.across * ROW_BYTES
-        self.room = V("%sums", PTR)
-        self.stride = V("%stride", I64)
+        self.rows = rows
+        self.direct = direct
+        self.between = e.mul(kernel.stride, TILE * WORD)
+        self.down, self.across, self.wide = -(-kernel.height // TILE), kernel.vectors, kernel.wide
         self.panels = [Variable.of(e, V(panel, PTR)) for panel in ("%lhs", "%rhs")]
         self.remaining = Variable.of(e, V("%count", I64))
-        if not kernel.direct:
+        self.room, self.stride = V("%sums", PTR), V("%stride", I64)
+        if not direct:
             self.room = e.value(PTR, f"alloca [{self.down * TILE * self.wide} x i8], align {ROW_BYTES}")
             self.stride = i64(self.wide)
 
-    def emit(self) -> None:
-        e = self.e
-        if self.kernel.rounds:
-            self.clear()
-        else:
-            e.either(V("%fresh", I1), self.clear, self.load)
-        between = e.mul(self.kernel.stride, TILE * WORD)
-        loop = TileLoop(e, self.kernel.multiply, self.down, self.across, between)
+    def multiply(self, instruction: str, products: Sequence[tuple[int, int]] = ((0, 0),), pieces: int = 1) -> None:
+        """Add the products of all steps to the tiles of sums. The arguments are those of `TileLoop`."""
+        loop = TileLoop(self.e, instruction, self.down, self.across, self.between, products, pieces)
         loop.emit(self.panels, self.remaining)
-        for number, place in self.sums():
-            tile(e, "tilestored64", number, place, self.stride)
-        if not self.kernel.direct:
-            self.copy_rows(self.write_row)
 
     def clear(self) -> None:
+        """Begin at zero."""
         for number, _ in self.sums():
             tile(self.e, "tilezero", number)
 
     def load(self) -> None:
-        if not self.kernel.direct:
+        """Begin with the sums in memory."""
+        if not self.direct:
             self.copy_rows(self.read_row)
         for number, place in self.sums():
             tile(self.e, "tileloadd64", number, place, self.stride)
+
+    def store(self) -> None:
+        """Store the tiles of sums."""
+        for number, place in self.sums():
+            tile(self.e, "tilestored64", number, place, self.stride)
 
     def sums(self) -> list[tuple[int, V]]:
         """The number and the address of each tile of sums."""
         e, found = self.e, []
         for r in range(self.down):
-            row = e.pointer(self.room, e.mul(self.stride, r * TILE), 1) if r else self.room
+            row = e.pointer(self.room, e.mul(self.stride if self.direct else self.wide, r * TILE), 1)
             found += [(r * self.across + n, e.pointer(row, n * ROW_BYTES, 1)) for n in range(self.across)]
         return found
 
     def copy_rows(self, copy: Callable[[V, V], None]) -> None:
         """Copy the rows that have sums, between memory and the room of whole tiles."""
-        e, sums = self.e, V("%sums", PTR)
-        with e.loop(0, V("%rows", I64) if self.kernel.some else self.kernel.height) as r:
-            copy(e.pointer(sums, e.mul(V("%stride", I64), r), 1), e.pointer(self.room, e.mul(r, self.wide), 1))
+        e = self.e
+        with e.loop(0, self.rows) as r:
+            there = e.pointer(V("%sums", PTR), e.mul(V("%stride", I64), r), 1)
+            copy(there, e.pointer(self.room, e.mul(r, self.wide), 1))
 
     def read_row(self, there: V, room: V) -> None:
-        e, type = self.e, vector(I32, TILE)
-        for n in range(self.across):
-            value = e.load(type, e.pointer(there, n * ROW_BYTES, 1), 4)
-            e.store(value, e.pointer(room, n * ROW_BYTES, 1), ROW_BYTES)
+        """Copy a row of sums from memory."""
+        self.write_row(self.row(there, I32), room)
 
-    def write_row(self, there: V, room: V) -> None:
-        e, rounds = self.e, self.kernel.rounds
-        type = vector(FLOAT if rounds else I32, TILE)
-        values = [e.load(type, e.pointer(room, n * ROW_BYTES, 1), ROW_BYTES) for n in range(self.across)]
-        if rounds:
-            e.store(rounded_pairs(e, values), there, 2)
-            return
-        for n, value in enumerate(values):
-            e.store(value, e.pointer(there, n * ROW_BYTES, 1), 4)
+    def row(self, place: V, element: LlvmType) -> list[V]:
+        """A row of sums."""
+        e = self.e
+        return [e.load(vector(element, TILE), e.pointer(place, n * ROW_BYTES, 1), WORD) for n in range(self.across)]
+
+    def write_row(self, sums: Sequence[V], place: V) -> None:
+        """Write a row of sums."""
+        for n, value in enumerate(sums):
+            self.e.store(value, self.e.pointer(place, n * ROW_BYTES, 1), WORD)
+
+
+@dataclass(frozen=True)
+class TileKernel(PanelKernel):
+    """A kernel of words. If its height is not known, its last argument is the number of rows.
+
+    Fields:
+        multiply: the instruction that multiplies tiles.
+        some: whether the number of rows is an argument.
+        rounds: whether the sums, which begin at zero, are written rounded to bfloat16.
+    """
+
+    multiply: str
+    some: bool
+    rounds: bool
+
+    @property
+    def name(self) -> str:
+        ends = ("_some" if self.some else "") + ("_rounds" if self.rounds else "")
+        return f"multiply_{self.multiply}_{self.size}{ends}"
+
+    @property
+    def text(self) -> tuple[str, dict[str, str]]:
+        e = Emitter()
+        e.label("entry")
+        rows = V("%rows", I64)
+        direct = self.height % TILE == 0 and not self.some and not self.rounds
+        body = PanelBody(e, self, rows if self.some else self.height, direct)
+        if self.rounds:
+            body.clear()
+        else:
+            e.either(V("%fresh", I1), body.clear, body.load)
+        body.multiply(self.multiply)
+        body.store()
+        if not direct:
+            body.copy_rows(lambda there, room: self.write_row(body, there, room))
+        return self.function(e, [rows] if self.some else []), e.declared
+
+    def write_row(self, body: PanelBody, there: V, room: V) -> None:
+        """Write a row of sums to memory."""
+        if self.rounds:
+            body.e.store(rounded_pairs(body.e, body.row(room, FLOAT)), there, 2)
+        else:
+            body.write_row(body.row(room, I32), there)

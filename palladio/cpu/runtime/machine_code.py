@@ -49,6 +49,14 @@ whose passes would take most of the time of a first call, and the native code of
 `_SHORTER_LEVEL`: with these alone, attention and a convolution took 5 % longer on AVX-512. So did `tgmm`, whose text is
 shorter and packs more, with these around its micro-kernels."""
 
+_STRAIGHT = ("sroa", "loop_rotate", "instruction_combine", "simplify_cfg")
+"""Passes on a micro-kernel with the attribute `STRAIGHT`, for which those of `_SHORTER_LEVEL` take five times as long
+and make the same code."""
+
+STRAIGHT = '"straight"'
+"""An attribute of micro-kernels that are emitted as they are to run: in few loops, with nothing to simplify but the
+arguments that all calls share."""
+
 _DEFINED = re.compile(r"\ndefine [^@\n]*@([\w.]+).*")
 """The first line of each function after another line, and its name."""
 
@@ -75,6 +83,17 @@ def _target_machine(processor: Processor) -> Any:
     return target.create_target_machine(cpu=processor.cpu, features=processor.features, opt=_LEVEL, jit=True)
 
 
+class _Fewer(NamedTuple):
+    """Passes on some functions in place of those of a level.
+
+    Fields:
+        functions: their names.
+    """
+
+    passes: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+
+
 class _Passes(NamedTuple):
     """The passes on a module. They are a part of its key: code made by another rule for the same text is not used.
 
@@ -82,15 +101,16 @@ class _Passes(NamedTuple):
         level: LLVM's level.
         between: passes on the whole module, after which those of the level run on each function alone; without any,
             those of the level run on the whole module.
-        around: passes in place of those of the level on some functions.
-        functions: their names.
-        halves: whether these functions and the others, micro-kernels, are compiled at once, each to an object file.
+        around: those on functions that call others.
+        straight: those on micro-kernels that are emitted as they are to run.
+        halves: whether the functions of `around` and the others, micro-kernels, are compiled at once, each to an object
+            file.
     """
 
     level: int
     between: tuple[str, ...] = ()
-    around: tuple[str, ...] = ()
-    functions: tuple[str, ...] = ()
+    around: _Fewer = _Fewer()
+    straight: _Fewer = _Fewer()
     halves: bool = False
 
 
@@ -102,8 +122,11 @@ def _passes(text: str) -> _Passes:
     # A coroutine needs passes that only the whole list has.
     if not (calls_kernels or text.count("\n") > _LONG) or "presplitcoroutine" in text:
         return _Passes(_LEVEL)
-    around = [head[1] for head in heads if " noinline" not in head[0]] if divided else []
-    return _Passes(_SHORTER_LEVEL, _BETWEEN, _AROUND if around else (), tuple(around), 0 < len(around) < len(heads))
+    around = tuple(head[1] for head in heads if " noinline" not in head[0]) if divided else ()
+    straight = tuple(head[1] for head in heads if STRAIGHT in head[0])
+    halves = 0 < len(around) < len(heads)
+    fewer = [_Fewer(passes, names) for passes, names in ((_AROUND, around), (_STRAIGHT, straight))]
+    return _Passes(_SHORTER_LEVEL, _BETWEEN, *[each if each.functions else _Fewer() for each in fewer], halves)
 
 
 def _key(text: str, processor: Processor) -> str:
@@ -241,10 +264,11 @@ def _run_on_each(functions: Iterable[Any], passes: _Passes, builder: Any) -> Non
     """Run the passes on functions alone."""
     import llvmlite.binding as llvm
 
-    around, others = [], []
-    for each in functions:
-        (around if each.name in passes.functions else others).append(each)
-    _run(_manager(llvm.create_new_function_pass_manager(), passes.around), around, builder)
+    others = list(functions)
+    for fewer in (passes.around, passes.straight):
+        mine = [each for each in others if each.name in fewer.functions]
+        others = [each for each in others if each.name not in fewer.functions]
+        _run(_manager(llvm.create_new_function_pass_manager(), fewer.passes), mine, builder)
     _run(builder.getFunctionPassManager(), others, builder)
 
 
@@ -261,8 +285,8 @@ def _half(text: str, processor: Processor, of_kernels: bool) -> bytes:
     builder = _builder(machine, passes)
     _run(_manager(llvm.create_new_module_pass_manager(), passes.between), [module], builder)
     functions = [each for each in module.functions if not each.is_declaration]
-    others = [each for each in functions if each.name in passes.functions]
-    kernels = [each for each in functions if each.name not in passes.functions]
+    others = [each for each in functions if each.name in passes.around.functions]
+    kernels = [each for each in functions if each.name not in passes.around.functions]
     for each in others if of_kernels else ():
         each.linkage = "internal"
     for each in kernels:
