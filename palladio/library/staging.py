@@ -4,6 +4,7 @@ forms in which they take arrays and return results.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Hashable, Sequence
@@ -348,9 +349,10 @@ def tokens_first(x: Any) -> Any:
     kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
     if kind is None or not isinstance(x, kind) or x.ndim < 3:
         return None
-    try:
+    with contextlib.suppress(RuntimeError):  # of a graph that does not know the number of tokens: it may be 1
         if x.is_contiguous():
             return None
+    try:
         turned = x.transpose(-3, -2)
         return turned if turned.is_contiguous() else None
     except (RuntimeError, TypeError):  # e.g. sparse and nested tensors, which a later check refuses

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import palladio as pl
 from palladio.interop.torch import attention, experts, gmm, moe_mlp, op, tgmm
@@ -36,6 +37,15 @@ def test_attention_has_the_derivative_of_its_formula() -> None:
     q, k, v = (drawn(2, 5, 4, dtype=torch.float64, seed=seed, grad=True) for seed in range(3))
     for causal in (False, True):
         assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, causal=causal), (q, k, v))  # noqa: B023
+
+
+def test_attention_of_a_number_of_tokens_that_a_graph_does_not_know() -> None:
+    with FakeTensorMode(shape_env=ShapeEnv(allow_dynamic_output_shape_ops=True)):
+        tokens = torch.nonzero(torch.ones(50)).shape[0]
+        projection = torch.empty(2, tokens, 4, 64, dtype=torch.bfloat16)
+        for given in (projection, projection.transpose(1, 2)):
+            found = torch.ops.palladio.attention(given, given, given, True, None, None, None, "hopper-twin")
+            assert (found.shape, str(found.stride())) == (given.shape, str(given.stride()))
 
 
 def test_what_is_no_tensor_is_refused() -> None:

@@ -374,16 +374,20 @@ def _has_gradient_kernels(q: Tensor, k: Tensor, v: Tensor, interpret: str) -> bo
     # A mode sees operators, as while PyTorch compiles.
     if any(hasattr(each, "placements") for each in tensors):
         return False  # distributed: PyTorch distributes the textbook derivative
-    return _is_for_hopper(tensors, interpret)
+    return _is_for_hopper(tensors, interpret) and 0 not in (*q.shape, *k.shape, *v.shape)
 
 
 def _is_for_hopper(tensors: tuple[Tensor, Tensor, Tensor], interpret: str) -> bool:
-    """True if kernels for Hopper compute attention of these, as `on_hopper` decides, by properties alone."""
+    """True if kernels for Hopper compute attention of these, as `on_hopper` decides, by properties alone.
+
+    Whether they have elements is not asked: graphs may have sizes that are not known, and without any the order in
+    memory is the same.
+    """
     q, k, v = tensors
     there = interpret in EXECUTORS or (not interpret and all(each.is_cuda for each in tensors))
     narrow = max(q.shape[-1], v.shape[-1]) <= GRADIENT_WIDTH
     alike = q.dtype in _HALVES and q.dtype == k.dtype == v.dtype
-    return there and narrow and alike and 0 not in (*q.shape, *k.shape, *v.shape)
+    return there and narrow and alike
 
 
 def _textbook_gradients(
