@@ -327,36 +327,28 @@ def in_memory_order(array: Array, interpret: Any) -> Array | None:
     return found if found is not None and pl.chosen_executor(interpret) == "cpu" else None
 
 
-def transposed_tensor(tensor: Any) -> Any:
-    """The transposes of matrices as a tensor of PyTorch in row-major order, if they are in column-major order; else
-    None.
+def transposed_tensor(tensor: Any, axes: tuple[int, int] = (-2, -1)) -> Any:
+    """The row-major tensor of PyTorch whose transpose along two axes this is; None if this is row-major itself, or
+    something else.
     """
     kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
-    if kind is None or not isinstance(tensor, kind) or tensor.ndim < 2:
+    if kind is None or not isinstance(tensor, kind) or tensor.ndim < -min(axes):
         return None
+    with contextlib.suppress(RuntimeError, TypeError):  # e.g. of a graph with unknown sizes, which may be 1
+        if tensor.is_contiguous():
+            return None
     try:
-        view = None if tensor.is_contiguous() else tensor.mT
-        return view if view is not None and view.is_contiguous() else None
+        view = tensor.transpose(*axes)
+        return view if view.is_contiguous() else None
     except (RuntimeError, TypeError):  # e.g. sparse and nested tensors, which a later check refuses
         return None
 
 
 def tokens_first(x: Any) -> Any:
-    """The dense tensor `[..., tokens, heads, depth]` of which `x`, `[..., heads, tokens, depth]`, is a view.
-
-    None for other arrays, and for tensors that are dense as they are.
+    """The row-major tensor `[..., tokens, heads, depth]` for its transpose `x`, `[..., heads, tokens, depth]`, as
+    `transposed_tensor` gives it.
     """
-    kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
-    if kind is None or not isinstance(x, kind) or x.ndim < 3:
-        return None
-    with contextlib.suppress(RuntimeError):  # of a graph that does not know the number of tokens: it may be 1
-        if x.is_contiguous():
-            return None
-    try:
-        turned = x.transpose(-3, -2)
-        return turned if turned.is_contiguous() else None
-    except (RuntimeError, TypeError):  # e.g. sparse and nested tensors, which a later check refuses
-        return None
+    return transposed_tensor(x, (-3, -2))
 
 
 def in_shape(array: Array, shape: tuple[int, ...]) -> Array:

@@ -380,8 +380,8 @@ def _has_gradient_kernels(q: Tensor, k: Tensor, v: Tensor, interpret: str) -> bo
 def _is_for_hopper(tensors: tuple[Tensor, Tensor, Tensor], interpret: str) -> bool:
     """True if kernels for Hopper compute attention of these, as `on_hopper` decides, by properties alone.
 
-    Whether they have elements is not asked: graphs may have sizes that are not known, and without any the order in
-    memory is the same.
+    Sizes are not tested for zero, since a graph may have sizes that are unknown while it is traced. Empty tensors have
+    the same order in memory either way.
     """
     q, k, v = tensors
     there = interpret in EXECUTORS or (not interpret and all(each.is_cuda for each in tensors))

@@ -61,8 +61,8 @@ def product_dtype(preferred: Any, operand: Any, scaled: bool) -> Any:
 def as_in_memory(matrices: Any, transposed: bool = False) -> tuple[Any, bool]:
     """Matrices as a kernel reads them without a copy, and whether it multiplies with the transposes of these.
 
-    They are the tensors of PyTorch of which the given ones are transposed views, for floats of 16 bits, which the
-    tensor cores take in both orders, and rows that the copy engine copies.
+    A transposed view of a row-major tensor of PyTorch is replaced by that tensor, if its elements are 16-bit floats,
+    which the tensor cores take in both orders, and if the copy engine can copy its rows.
 
     Args:
         transposed: True if the caller multiplies with the transposes of what is given.
