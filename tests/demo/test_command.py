@@ -78,7 +78,8 @@ def test_under_torchrun_the_experts_are_on_its_processes():
     )
     assert "2 processes" in done.stdout, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith("2 processes, 8 experts; loss from epoch to epoch: ")
+    losses = first.removeprefix("2 processes, 8 experts; loss from epoch to epoch: ").split(", ")
+    assert float(losses[-1]) < float(losses[0]) / 2
     accuracy = re.fullmatch(r"held-out accuracy ([\d.]+)%, the goal is 96%", second)
     assert accuracy is not None and float(accuracy[1]) > 80
     assert (done.returncode == 0) == (float(accuracy[1]) >= 96)

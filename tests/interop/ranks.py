@@ -25,11 +25,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+import palladio.cpu.executor  # once, not in each rank
 import palladio.interop.transformers  # noqa: F401  registers the implementation
-from palladio.demo.data import load_digits
-from palladio.demo.distributed import accuracy, prepare
-from palladio.demo.distributed import train as train_demo
-from palladio.demo.train import Config
 from palladio.interop.torch import ExpertParallel, attention, gmm, matmul, moe_mlp, softmax, tgmm
 
 HIDDEN, INNER, EXPERTS, CHOICES = 12, 10, 7, 3
@@ -333,13 +330,6 @@ def death(rank: int, folder: Path) -> str:
     return _message(lambda: module(*(share(each, 0) for each in batch())))
 
 
-def demo(rank: int, folder: Path) -> list[float]:
-    """The loss of each epoch of the demo on two ranks, and the accuracy."""
-    config, digits = Config(epochs=3, width=32, hidden=32, batch=50), load_digits()
-    model = prepare(config, digits)
-    return [*train_demo(config, digits, model), accuracy(model, digits.test_pixels, digits.test_labels)]
-
-
 def silence(rank: int, folder: Path) -> str:
     """The error of a rank whose peer does not come to an exchange, when the time limit of their group has passed."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
@@ -354,7 +344,7 @@ COMPILED = (operators_with_fsdp,)
 """The scenarios that run compiled kernels; the others take the evaluator, which has nothing to compile."""
 
 ON_FOUR = (same_bits, in_parts, with_all_experts, shards, with_fsdp, with_ddp, operators_with_fsdp, save)
-ON_TWO = (load, distributed_tensors, model_of_transformers, messages, demo, silence, death)
+ON_TWO = (load, distributed_tensors, model_of_transformers, messages, silence, death)
 
 
 def _work(rank: int, folder: Path) -> dict[str, Any]:
