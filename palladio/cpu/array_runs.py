@@ -6,13 +6,13 @@ equations therefore become one machine function: the kernel of a grid of one poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
-from palladio.cpu.engine import GridCall
+from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.lower import lower_grid
+from palladio.cpu.lowered import LoweredGrid
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, substituted
 from palladio.lower.fusion import bounded, fused, joined, kept
@@ -24,33 +24,35 @@ from palladio.ops.references.memory import load, store
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType
 
-Function = Callable[..., Sequence[Any]]
-
 SMALL = 1 << 16
 """Elements of a small array, at most: computing it takes less time than starting many NumPy functions."""
 
 FEW, MANY = 4, 128
 """The least and the most equations of a run that is compiled: for others it is not worth the time."""
 
+LIGHT_WORK = 1 << 14
+"""Elements that a light kernel computes, at most: they take microseconds."""
 
-def with_runs(program: Program) -> tuple[Program, dict[Eqn, Function]]:
-    """The program with each run of array functions on small arrays as one kernel call, and these calls compiled."""
+
+def with_runs(program: Program) -> tuple[Program, dict[Eqn, LoweredGrid]]:
+    """The program with each run of array functions on small arrays as one kernel call, and these calls lowered."""
     runs = [(small, list(eqns)) for small, eqns in groupby(program.eqns, _is_small)]
     eqns: list[Eqn] = []
-    compiled: dict[Eqn, Function] = {}
+    lowered: dict[Eqn, LoweredGrid] = {}
     for number, (small, run) in enumerate(runs):
         later = [eqn for _, others in runs[number + 1 :] for eqn in others]
         if small and FEW <= len(run) <= MANY:
             call = scheduled(_together(run, {*_used(later), *program.outputs}))
             call = kept(joined(bounded(fused(call))))
             try:
-                compiled[call] = GridCall(call, lower_grid(call.grid, call.kernel, call.input_types))
+                light = work_estimate(call.kernel) <= LIGHT_WORK
+                lowered[call] = lower_grid(call.grid, call.kernel, call.input_types, light)
             except Refused:
                 pass
             else:
                 run = [call]
         eqns += run
-    return replace(program, eqns=tuple(eqns)), compiled
+    return replace(program, eqns=tuple(eqns)), lowered
 
 
 def _is_small(eqn: Eqn) -> bool:

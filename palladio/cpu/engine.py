@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,10 +36,13 @@ class Compiled:
 
     Args:
         code: its machine code, if there is some.
+        meanwhile: as in `MachineCode`.
     """
 
-    def __init__(self, lowered: LoweredGrid, code: MachineCode | None = None) -> None:
-        self.code = code or MachineCode(lowered.text)
+    def __init__(
+        self, lowered: LoweredGrid, code: MachineCode | None = None, meanwhile: Sequence[Callable[[], object]] = ()
+    ) -> None:
+        self.code = code or MachineCode(lowered.text, meanwhile=meanwhile)
         self.call = self.code.call
         self.lowered = replace(lowered, text="")
         self.arena = lowered.arena
@@ -92,9 +95,9 @@ class GridCall:
         marked: the bytes of the initialisation marks of all outputs.
     """
 
-    def __init__(self, call: Eqn, lowered: LoweredGrid) -> None:
+    def __init__(self, call: Eqn, lowered: LoweredGrid, meanwhile: Sequence[Callable[[], object]] = ()) -> None:
         self.grid = grid = call.grid
-        self.compiled = Compiled(lowered)
+        self.compiled = Compiled(lowered, meanwhile=meanwhile)
         self.first = grid.dynamic
         positions, kernel = grid.positions.operands, call.kernel
         self.written = {n for n, position in enumerate(positions) if position in kernel.written}

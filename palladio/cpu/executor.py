@@ -7,6 +7,7 @@ with the reason.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,10 +41,11 @@ def load_compiled(program: Program, evaluator: Evaluator) -> Runner:
         evaluator: runs the equations that are not compiled.
     """
     natives: dict[Eqn, _Native] = {}
-    _compile_calls(program, natives, evaluator)
     given = program
     program, runs = with_runs(program)
-    natives |= {eqn: _Native(run, eqn, evaluator) for eqn, run in runs.items()}
+    calls = {eqn: functools.cache(functools.partial(GridCall, eqn, lowered)) for eqn, lowered in runs.items()}
+    _compile_calls(given, natives, evaluator, [*calls.values()])
+    natives |= {eqn: _Native(call(), eqn, evaluator) for eqn, call in calls.items()}
     if len(program.eqns) == 1:
         (eqn,) = program.eqns
         if eqn in natives and eqn.inputs == program.inputs and eqn.outputs == program.outputs:
@@ -129,15 +131,21 @@ class _Alone:
                 raise error
 
 
-def _compile_calls(program: Program, natives: dict[Eqn, _Native], evaluator: Evaluator) -> None:
-    """Compile the kernel calls of a program, wherever they are; those that are refused stay with the evaluator."""
+def _compile_calls(
+    program: Program, natives: dict[Eqn, _Native], evaluator: Evaluator, meanwhile: Sequence[Callable[[], object]]
+) -> None:
+    """Compile the kernel calls of a program, wherever they are; those that are refused stay with the evaluator.
+
+    Args:
+        meanwhile: as in `MachineCode`.
+    """
     for eqn in kernel_calls(program):
         try:
             _require_compiled_dtypes(eqn)
             if eqn.op is launch:
                 run: Any = LaunchCall(eqn.launch, eqn.programs, eqn.input_types)
             else:
-                run = GridCall(eqn, lower_grid(eqn.grid, eqn.kernel, eqn.input_types))
+                run = GridCall(eqn, lower_grid(eqn.grid, eqn.kernel, eqn.input_types), meanwhile)
         except Refused as reason:
             message = f"the kernel {kernel_name(eqn)} runs on the evaluator: {reason}"
             warn_at(message, NotCompiledWarning, reason.location or eqn.location)

@@ -27,6 +27,7 @@ from palladio.cpu.row_passes import run_row_group
 from palladio.cpu.rule_table import LAUNCHED, REFUSED, REFUSED_IN_LAUNCHES, RULES
 from palladio.cpu.rules.control import allocated
 from palladio.cpu.runtime import host
+from palladio.cpu.runtime.machine_code import LIGHT
 from palladio.ir.core import Program, Work, walk
 from palladio.lower.grids.parallelize import has_own_blocks
 from palladio.lower.grids.refetched import require_fetched_first
@@ -36,17 +37,18 @@ from palladio.types.types import ArrayType, RefType, Type
 from palladio.types.views import row_major
 
 
-def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type]) -> LoweredGrid:
+def lower_grid(grid: Grid, kernel: Program, operands: Sequence[Type], light: bool = False) -> LoweredGrid:
     """The LLVM function of a `grid_call`.
 
     Args:
         operands: the types of the call's operands.
+        light: whether a call takes only microseconds.
 
     Raises:
         Refused: if something is not compiled, with the reason.
     """
     require_fetched_first(grid, kernel, "the CPU")
-    return _GridFunction(grid, kernel, operands).emit()
+    return _GridFunction(grid, kernel, operands).emit(f" {LIGHT}" if light else "")
 
 
 def axes_of(block: BlockMap) -> set[int]:
@@ -95,8 +97,12 @@ class _GridFunction:
         self.noted = {n: start.marks for n, start in enumerate(self.schedule.starts) if start.marks is not None}
         self.written = [block.write_back for block in self.schedule.blocks]
 
-    def emit(self) -> LoweredGrid:
-        """The whole module."""
+    def emit(self, attributes: str = "") -> LoweredGrid:
+        """The whole module.
+
+        Args:
+            attributes: of the function, each after a space.
+        """
         e = self.e
         steady = [False] * self.grid.scalars + [not written for written in self.written]
         streamed = self.streamed()
@@ -119,9 +125,8 @@ class _GridFunction:
         e.finish_streams()
         e.line("ret i32 0")
         declared = "\n".join(e.declared[name] for name in sorted(e.declared))
-        head = (
-            "define i32 @kernel(ptr noalias %arrays, ptr noalias %sizes, ptr noalias %arena, i64 %first, i64 %last) {"
-        )
+        parameters = "ptr noalias %arrays, ptr noalias %sizes, ptr noalias %arena, i64 %first, i64 %last"
+        head = f"define i32 @kernel({parameters}){attributes} {{"
         size = f"@arena_size = internal constant i64 {self.arena.size}"
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
         status = caller if self.function.reads_status else None

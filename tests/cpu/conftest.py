@@ -49,7 +49,7 @@ def text_for_tiles(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The text of the first kernel that a call runs, as it is for a processor with tile registers."""
     texts: list[str] = []
 
-    def note(text: str) -> None:
+    def note(text: str, **others: Any) -> None:
         texts.append(text)
         raise Lowered
 

@@ -208,9 +208,9 @@ def made(nothing_prepared: None, monkeypatch: pytest.MonkeyPatch) -> list[Machin
     found: list[MachineCode] = []
 
     class Noted(MachineCode):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            found.append(self)
+        def __init__(self, *args: Any, **others: Any) -> None:
+            found.append(self)  # before the code that is made meanwhile
+            super().__init__(*args, **others)
 
     monkeypatch.setattr(engine, "MachineCode", Noted)
     monkeypatch.setattr(launch_engine, "MachineCode", Noted)
@@ -379,7 +379,7 @@ def lowered_for_arm(
     """The LLVM text of the first kernel that a call runs, as it is for 64-bit Arm."""
     texts: list[str] = []
 
-    def note(text: str) -> None:
+    def note(text: str, **others: Any) -> None:
         texts.append(text)
         raise Lowered("this is all")
 

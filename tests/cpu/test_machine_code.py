@@ -40,6 +40,8 @@ entry:
 }
 """
 
+LIGHT = CALLS.replace(") {", f") {machine_code.LIGHT} {{")
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -92,18 +94,19 @@ def test_code_made_in_another_way_is_another_entry(folder, monkeypatch, where, n
     [
         ("_LEVEL", 1, {"one function"}),
         ("_LONG", 3, {"one function"}),
-        ("_SHORTER_LEVEL", 0, {"calls"}),
+        ("_SHORTER_LEVEL", 0, {"calls", "light"}),
         ("_BETWEEN", ("ipsccp",), {"calls"}),
         ("_AROUND", ("sroa",), {"calls"}),
+        ("_LIGHT", ("sroa",), {"light"}),
     ],
 )
 def test_code_is_found_unless_other_passes_made_it(folder, monkeypatch, name, value, which):
-    texts = {"one function": TEXT, "calls": CALLS}
+    texts = {"one function": TEXT, "calls": CALLS + "; a line\n" * machine_code._LONG, "light": LIGHT}
     made = {key: MachineCode(text) for key, text in texts.items()}
     monkeypatch.setattr(machine_code, name, value)
     again = {key: MachineCode(text) for key, text in texts.items()}
     assert {key for key, code in again.items() if code.compiled_here} == which
-    assert [result(code) for code in (*made.values(), *again.values())] == [42] * 4
+    assert [result(code) for code in (*made.values(), *again.values())] == [42] * 6
 
 
 @pytest.mark.parametrize("lines", [0, machine_code._LONG])
@@ -111,18 +114,28 @@ def test_code_is_found_unless_other_passes_made_it(folder, monkeypatch, name, va
 def test_the_passes_on_a_text(lines, attribute):
     text = CALLS.replace(") {", f"){attribute} {{", 1) + "; a line\n" * lines
     found = machine_code._passes(text)
-    if attribute and not lines:
+    if not lines:
         assert found == machine_code._Passes(machine_code._LEVEL)  # a short product, whose loops also pack
     else:
         names = ("kernel",) if attribute else ("total", "kernel")
         straight = (machine_code._STRAIGHT, ("total",)) if machine_code.STRAIGHT in attribute else ((), ())
         assert found == (
             machine_code._SHORTER_LEVEL,
+            (),
             machine_code._BETWEEN,
             (machine_code._AROUND, names),
             straight,
             bool(attribute),
         )
+
+
+@pytest.mark.parametrize("text", [CALLS, TEXT])
+def test_all_functions_of_light_code_are_light(text):
+    light = machine_code._Passes(machine_code._SHORTER_LEVEL, machine_code._LIGHT)
+    every = text.replace(") {", f") {machine_code.LIGHT} {{")
+    assert machine_code._passes(every) == machine_code._passes(every + "; a line\n" * machine_code._LONG) == light
+    one = text.replace(") {", f") {machine_code.LIGHT} {{", 1)
+    assert (machine_code._passes(one) == light) == (text == TEXT)
 
 
 def product(factor: int) -> str:
@@ -212,6 +225,16 @@ def test_code_that_is_needed_soon_is_made_by_another_thread_meanwhile(folder, mo
         MachineCode(text)
     assert len(threads) == 1
     assert threading.get_ident() not in threads
+
+
+def test_other_code_is_made_meanwhile_unless_the_code_is_on_disk(folder):
+    others: list[MachineCode] = []
+
+    def compile_other() -> None:
+        others.append(MachineCode(product(13)))
+
+    made = [in_time(lambda: MachineCode(product(9), meanwhile=[compile_other])) for _ in range(2)]
+    assert [result(code) for code in (*made, *others)] == [(20 + 22) * factor + 103 for factor in (9, 9, 13)]
 
 
 def test_a_text_that_is_not_llvms_is_an_error():

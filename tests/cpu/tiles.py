@@ -39,9 +39,9 @@ def compiled_by(monkeypatch: pytest.MonkeyPatch, registers: TileRegisters | None
     texts = Texts()
 
     class Noted(MachineCode):
-        def __init__(self, text: str, *others: Any) -> None:
+        def __init__(self, text: str, *others: Any, **named: Any) -> None:
             texts.append(text)
-            super().__init__(registers.modelled(text) if registers else text, *others)
+            super().__init__(registers.modelled(text) if registers else text, *others, **named)
 
     monkeypatch.setattr(staged, "CALLS", PreparedCache())
     forget_calls()

@@ -14,7 +14,7 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import llvmlite
@@ -52,6 +52,12 @@ shorter and packs more, with these around its micro-kernels."""
 _STRAIGHT = ("sroa", "loop_rotate", "instruction_combine", "simplify_cfg")
 """Passes on a micro-kernel with the attribute `STRAIGHT`, for which those of `_SHORTER_LEVEL` take five times as long
 and make the same code."""
+
+_LIGHT = ("sroa", "simplify_cfg")
+"""Passes on a module whose functions all have the attribute `LIGHT`."""
+
+LIGHT = '"light"'
+"""An attribute of functions that run for microseconds in a call. More passes would take longer than they ever save."""
 
 STRAIGHT = '"straight"'
 """An attribute of micro-kernels that are emitted as they are to run: in few loops, with nothing to simplify but the
@@ -99,6 +105,7 @@ class _Passes(NamedTuple):
 
     Fields:
         level: LLVM's level.
+        only: passes on the whole module in place of all others.
         between: passes on the whole module, after which those of the level run on each function alone; without any,
             those of the level run on the whole module.
         around: those on functions that call others.
@@ -108,6 +115,7 @@ class _Passes(NamedTuple):
     """
 
     level: int
+    only: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
     around: _Fewer = _Fewer()
     straight: _Fewer = _Fewer()
@@ -117,16 +125,16 @@ class _Passes(NamedTuple):
 def _passes(text: str) -> _Passes:
     # Cold ones compute exact values of huge arguments.
     heads = [head for head in _DEFINED.finditer("\n" + text) if ") cold " not in head[0]]
-    divided = len(heads) > 1
-    calls_kernels = divided and " noinline " not in text  # the native code of calls
+    if all(LIGHT in head[0] for head in heads):
+        return _Passes(_SHORTER_LEVEL, _LIGHT)
     # A coroutine needs passes that only the whole list has.
-    if not (calls_kernels or text.count("\n") > _LONG) or "presplitcoroutine" in text:
+    if text.count("\n") <= _LONG or "presplitcoroutine" in text:
         return _Passes(_LEVEL)
-    around = tuple(head[1] for head in heads if " noinline" not in head[0]) if divided else ()
+    around = tuple(head[1] for head in heads if " noinline" not in head[0]) if len(heads) > 1 else ()
     straight = tuple(head[1] for head in heads if STRAIGHT in head[0])
     halves = 0 < len(around) < len(heads)
     fewer = [_Fewer(passes, names) for passes, names in ((_AROUND, around), (_STRAIGHT, straight))]
-    return _Passes(_SHORTER_LEVEL, _BETWEEN, *[each if each.functions else _Fewer() for each in fewer], halves)
+    return _Passes(_SHORTER_LEVEL, (), _BETWEEN, *[each if each.functions else _Fewer() for each in fewer], halves)
 
 
 def _key(text: str, processor: Processor) -> str:
@@ -136,9 +144,8 @@ def _key(text: str, processor: Processor) -> str:
 
 
 SOON: list[Callable[[], object]] = []
-"""Functions that make the code that a process with its first kernel needs next: they are called while LLVM is busy with
-a kernel.
-"""
+"""Functions that make the code that a process with its first kernel needs next. They are called while LLVM is busy with
+that kernel."""
 
 _dead: deque[Any] = deque()
 """Execution engines that are no longer used. The next compilation frees them, where no interrupt can occur."""
@@ -161,14 +168,17 @@ class MachineCode:
 
     Args:
         key: of a module whose code is on disk, in place of its text.
+        meanwhile: functions that compile other modules: they are called while LLVM is busy with this one, in other
+            threads. None is called if the code is on disk.
     """
 
-    def __init__(self, text: str, key: str | None = None) -> None:
+    def __init__(self, text: str, key: str | None = None, meanwhile: Sequence[Callable[[], object]] = ()) -> None:
         self.text = text
         self.processor = host.current()
         self.key = key or _key(text, self.processor)
+        compile = functools.partial(self._code, meanwhile)
         # llvmlite's lock around each of its functions would stay held after an interrupt at the wrong moment.
-        uninterrupted(functools.partial(self._make_alone, self._code if key is None else _missing))
+        uninterrupted(functools.partial(self._make_alone, compile if key is None else _missing))
 
     def __reduce__(self) -> Any:
         return MachineCode, ("", self.key)
@@ -204,15 +214,14 @@ class MachineCode:
         self._owner.__del__ = functools.partial(_dead.append, engine)
         return engine.get_function_address  # type: ignore[no-any-return]
 
-    def _code(self) -> bytes:
+    def _code(self, meanwhile: Sequence[Callable[[], object]]) -> bytes:
         _initialize()  # before another thread might do the same
-        if _passes(self.text).halves:
-            halves = [functools.partial(_half, self.text, self.processor, of_kernels) for of_kernels in (False, True)]
-            return elf.joined(unlocked.at_once(*halves))
         soon, SOON[:] = SOON[:], ()
-        return unlocked.at_once(self._whole, soon[0])[0] if soon else self._whole()
+        return unlocked.at_once(self._alone, *meanwhile, *soon)[0]  # type: ignore[return-value]
 
-    def _whole(self) -> bytes:
+    def _alone(self) -> bytes:
+        if _passes(self.text).halves:
+            return _in_halves(self.text, self.processor)
         machine = _target_machine(self.processor)
         return unlocked.object_code(machine, _optimised(self.text, machine))
 
@@ -247,7 +256,8 @@ def _optimised(text: str, machine: Any) -> Any:
         _run(_manager(llvm.create_new_module_pass_manager(), passes.between), [module], builder)
         _run_on_each([each for each in module.functions if not each.is_declaration], passes, builder)
     else:
-        _run(builder.getModulePassManager(), [module], builder)
+        only = _manager(llvm.create_new_module_pass_manager(), passes.only)
+        _run(only if passes.only else builder.getModulePassManager(), [module], builder)
     return module
 
 
@@ -272,18 +282,26 @@ def _run_on_each(functions: Iterable[Any], passes: _Passes, builder: Any) -> Non
     _run(builder.getFunctionPassManager(), others, builder)
 
 
-def _half(text: str, processor: Processor, of_kernels: bool) -> bytes:
-    """The object code of the micro-kernels of a long product, or of its other functions.
-
-    All passes on the whole module run for both, with the same result, so that its functions fit together.
-    """
+def _in_halves(text: str, processor: Processor) -> bytes:
+    """The object code of a long product, in two parts: of its micro-kernels and of its other functions."""
     import llvmlite.binding as llvm
 
-    machine, passes = _target_machine(processor), _passes(text)
+    passes = _passes(text)
     module = unlocked.parsed(text)
     module.verify()
+    manager = _manager(llvm.create_new_module_pass_manager(), passes.between)
+    _run(manager, [module], _builder(_target_machine(processor), passes))
+    modules = module, unlocked.copied(module)
+    halves = [functools.partial(_half, each, processor, passes, each is not module) for each in modules]
+    return elf.joined(unlocked.at_once(*halves))
+
+
+def _half(module: Any, processor: Processor, passes: _Passes, of_kernels: bool) -> bytes:
+    """The object code of the micro-kernels of a long product, or of its other functions."""
+    import llvmlite.binding as llvm
+
+    machine = _target_machine(processor)
     builder = _builder(machine, passes)
-    _run(_manager(llvm.create_new_module_pass_manager(), passes.between), [module], builder)
     functions = [each for each in module.functions if not each.is_declaration]
     others = [each for each in functions if each.name in passes.around.functions]
     kernels = [each for each in functions if each.name not in passes.around.functions]

@@ -35,7 +35,7 @@ import numpy as np
 from palladio.cpu.runtime import entry
 from palladio.cpu.runtime.callbacks import POLL, Callback, Responder, Stopped
 from palladio.cpu.runtime.elf import Unknown, external
-from palladio.cpu.runtime.machine_code import SOON, MachineCode
+from palladio.cpu.runtime.machine_code import LIGHT, SOON, MachineCode
 from palladio.cpu.runtime.memory import ALIGNMENT, POOL, address_of
 from palladio.cpu.runtime.status import Deadlocked, Status
 
@@ -147,7 +147,7 @@ def text() -> str:
             lines.append(f"  %failure.place = getelementptr i64, ptr %job, i64 {place}")
             lines.append("  %failure = load ptr, ptr %failure.place")
         functions.append("\n".join([*lines, body]))
-    return "\n\n".join([*functions, entry.text()])
+    return re.sub(r"(?m)^(define .*) \{$", rf"\1 {LIGHT} {{", "\n\n".join([*functions, entry.text()]))
 
 
 def _is_forked() -> bool:

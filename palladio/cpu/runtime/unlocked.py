@@ -18,7 +18,6 @@ from palladio.base.holding import HOLDING
 from palladio.base.signals import start_thread
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 class Helping(threading.local):
@@ -30,12 +29,15 @@ class Helping(threading.local):
 HELPING = Helping()
 
 
-def at_once(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
-    """The results of two functions; the second one runs in another thread if there can be one.
+def at_once(first: Callable[[], T], *others: Callable[[], T]) -> list[T]:
+    """The results of functions; all but the first one run in other threads if there can be some.
 
-    A destructor may run in that thread, and call kernels: so the thread waits neither for what others prepare
+    A destructor may run in such a thread, and call kernels: so the thread waits neither for what others prepare
     (`palladio.base.holding`), nor for the lock of compilations, which the thread that waits for it holds.
     """
+    if not others:
+        return [first()]
+    *before, last = others
     outcome: list[tuple[Any, BaseException | None]] = []
     ended = threading.Lock()
     ended.acquire()
@@ -44,7 +46,7 @@ def at_once(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
         HOLDING.count += 1
         HELPING.now = True
         try:
-            outcome.append((second(), None))
+            outcome.append((last(), None))
         except BaseException as error:
             outcome.append((None, error))
         finally:
@@ -53,15 +55,15 @@ def at_once(first: Callable[[], T], second: Callable[[], U]) -> tuple[T, U]:
     try:
         start_thread(contextvars.copy_context().run, run)
     except (RuntimeError, MemoryError):  # the system gives no more threads
-        return first(), second()
+        return [each() for each in (first, *others)]
     try:
-        mine = first()
+        found = at_once(first, *before)
     finally:
         ended.acquire()
     (theirs, error) = outcome[0]
     if error is not None:
         raise error
-    return mine, theirs
+    return [*found, theirs]
 
 
 @functools.cache
@@ -97,6 +99,13 @@ def parsed(text: str) -> Any:
             module.close()
             raise RuntimeError(f"LLVM IR parsing error\n{message}")
     return module
+
+
+def copied(module: Any) -> Any:
+    """A copy of a module in a context of its own."""
+    import llvmlite.binding as llvm
+
+    return llvm.parse_bitcode(module.as_bitcode(), llvm.create_context())
 
 
 def run(manager: Any, part: Any, builder: Any) -> None:
