@@ -11,7 +11,7 @@ import pytest
 from palladio.call import staged
 from palladio.cpu import engine
 from palladio.cpu.products import dot as products
-from palladio.cpu.runtime import host
+from palladio.cpu.runtime import host, machine_code
 from palladio.driver.cache import PreparedCache
 from palladio.library.staging import forget_calls
 from tests.cpu import tile_model
@@ -37,6 +37,8 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         forget_calls()
         return
     monkeypatch.setenv("PALLADIO_CACHE", "0")  # the text has addresses of this process
+    monkeypatch.setattr(machine_code, "_LEVEL", 0)  # better code takes longer to compile than it saves
+    monkeypatch.setattr(machine_code, "_passes", lambda text: machine_code._Passes(0))
     registers = TileRegisters()
     with host.compiling_for(tile_model.processor()):
         yield compiled_by(monkeypatch, registers)

@@ -63,13 +63,30 @@ def pairs_multiplied(total: Array, left: Array, right: Array) -> Array:
         left: u16[16 rows, 16 steps, 2], bfloat16.
         right: u16[16 steps, 16 columns, 2], bfloat16.
     """
-    sums = np.zeros((ROWS, 16, 2))
     with np.errstate(all="ignore"):
-        x, y = (flushed((each.astype(np.uint32) << 16).view(np.float32)).astype(np.float64) for each in (left, right))
-        for k in range(16):
-            sums = added(sums, x[:, k, None] * y[None, k]).astype(np.float64)
-        both = added(sums[..., 0], sums[..., 1]).astype(np.float64)
-        return added(flushed(total).astype(np.float64), both)
+        x, y = (flushed((each.astype(np.uint32) << 16).view(np.float32)) for each in (left, right))
+        products = np.moveaxis(x, 1, 0)[:, :, None] * y[:, None]
+        if _plain(products) and _plain(total):
+            sums = np.zeros((ROWS, 16, 2), np.float32)
+            for each in products:
+                sums += each
+            return total + (sums[..., 0] + sums[..., 1])
+        return _multiplied_near_limits(total, x, y)
+
+
+def _plain(numbers: Array) -> bool:
+    """True if no sum of these numbers is flushed or overflows, so that float32 has the products and rounds each sum."""
+    sizes = np.abs(numbers)
+    return not ((sizes > 2.0**100) | (sizes < 2.0**-100) & (sizes > 0)).any()
+
+
+def _multiplied_near_limits(total: Array, left: Array, right: Array) -> Array:
+    sums = np.zeros((ROWS, 16, 2))
+    x, y = left.astype(np.float64), right.astype(np.float64)
+    for k in range(16):
+        sums = added(sums, x[:, k, None] * y[None, k]).astype(np.float64)
+    both = added(sums[..., 0], sums[..., 1]).astype(np.float64)
+    return added(flushed(total).astype(np.float64), both)
 
 
 def quads_multiplied(total: Array, left: Array, right: Array) -> Array:
@@ -259,7 +276,7 @@ def _splat(number: int, width: int = 16) -> str:
 
 def _defined(name: str, parameters: str, result: str, lines: list[str]) -> str:
     body = "\n".join(f"  {line}" for line in lines)
-    return f"\ndefine internal {result} @modelled.{name}({parameters}) {{\n{body}\n}}\n"
+    return f"\ndefine internal {result} @modelled.{name}({parameters}) alwaysinline {{\n{body}\n}}\n"
 
 
 _INTS, _FLOATS = "<16 x i32>", "<16 x float>"
@@ -273,7 +290,8 @@ _PLAIN = {
 
 def processor() -> Processor:
     """One with tile registers, whose text is compiled for any processor of the host's kind."""
-    plain = host.restricted(*host._native(), "portable")
+    widest = next(name for name in ("avx512", "avx2", "portable") if name in host.available())
+    plain = host.restricted(*host._native(), widest)
     return replace(
         plain, vector_bytes=64, vectors=32, multiplies_pairs=True, multiplies_quads=True, multiplies_tiles=True
     )
