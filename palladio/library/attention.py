@@ -20,6 +20,7 @@ from palladio.library.card_calls import attention_key, kept_call
 from palladio.library.checks import (
     dtype_of,
     fail,
+    heads_together,
     require_array,
     require_count,
     require_flag,
@@ -45,6 +46,7 @@ class _Problem:
     of each head, and the number of the m queries that are not padding, are known when the kernel runs.
 
     Fields:
+        group: the number of consecutive heads of queries that share a head of keys and values.
         steps: the most blocks of keys of a head.
         rows, columns: the queries and keys of a block.
         ragged: True if the last block of a head has fewer keys. It extends into the next head; at the end of the
@@ -52,6 +54,7 @@ class _Problem:
     """
 
     heads: int
+    group: int
     m: int
     keys: int
     d: int
@@ -66,11 +69,15 @@ class _Problem:
 
     def counts(self, heads: int, queries: int, keys: int) -> Any:
         """The keys of each head, the last row at which a block of keys may start, and the queries of each head."""
-        return np.array([keys, heads * keys - self.columns, queries], np.int32)
+        return np.array([keys, heads // self.group * keys - self.columns, queries], np.int32)
+
+    def head_of_keys(self, head: Any) -> Any:
+        """The head of keys that a head of queries attends to."""
+        return head if self.group == 1 else head // self.group
 
     def first_key(self, head: Any, step: Any, counts: Any) -> Any:
         """The first row of a head's block, among all keys."""
-        return jnp.minimum(head * counts[0] + step * self.columns, counts[1])
+        return jnp.minimum(self.head_of_keys(head) * counts[0] + step * self.columns, counts[1])
 
     def block(self, i: Any) -> Any:
         """The i-th block of queries. Causal blocks with most keys come first, which balances the threads' load."""
@@ -97,7 +104,8 @@ def _attention_kernel(
     head, first_row, step = pl.program_id(0), problem.block(pl.program_id(1)) * rows, pl.program_id(2)
     keys, first_own = counts[0], step * columns
     # The block of keys may start before this step's keys.
-    first_column = problem.first_key(head, step, counts) - head * keys if ragged else first_own
+    first_of_head = problem.head_of_keys(head) * keys
+    first_column = problem.first_key(head, step, counts) - first_of_head if ragged else first_own
     last_row, last_column = first_row + rows - 1, first_own + columns - 1
 
     @pl.when(step == 0)
@@ -208,16 +216,17 @@ def _any_sizes(
     so that few kernels suffice.
 
     Args:
-        q, k, v: `dtype[heads, m, d]`, `dtype[heads, n, d]` and `dtype[heads, n, e]`, of NumPy or PyTorch.
+        q, k, v: `dtype[heads, m, d]`, `dtype[heads of keys, n, d]` and `dtype[heads of keys, n, e]`, of NumPy or
+            PyTorch.
         blocks: the queries and the keys of a block, if the caller chose them.
         out: `dtype[heads, m, e]`, or None.
     """
-    (heads, m, d), n, e = q.shape, int(k.shape[1]), int(v.shape[2])
+    (heads, m, d), (own, n), e = q.shape, map(int, k.shape[:2]), int(v.shape[2])
     most = rows_together(m, d * q.dtype.itemsize)
     chosen = attention_blocks(_power(heads), most, max(d, e))
     rows, columns = min(blocks[0] or chosen[0], most), min(blocks[1] or chosen[1], _fewest_keys(n))
     most = pl.cdiv(most, rows) * rows
-    sizes = _power(heads), most, _power(heads) * _power(n), d, e, dtype_of(q)
+    sizes = _power(heads), heads // own, most, _power(own) * _power(n), d, e, dtype_of(q)
     ragged = n % columns != 0
     problem = _Problem(*sizes, pl.cdiv(_power(n), columns), rows, columns, ragged, scale, causal)
     keys, values = in_shape(k, (-1, d)), in_shape(v, (-1, e))
@@ -266,7 +275,8 @@ def attention(
 
     Args:
         q: `dtype[..., m, d]` of floats: m queries.
-        k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes.
+        k: `dtype[..., n, d]`: n keys, at least one, with the same leading axes. The last of these, the heads, may
+            divide those of q: then consecutive heads of queries share a head of keys and values.
         v: `dtype[..., n, e]`: a value for each key. Hopper reads views of `[..., tokens, heads, d]` in place.
         causal: True if query i attends to keys 0 to i only.
         scale: the factor of the products; `1/sqrt(d)` by default.
@@ -295,14 +305,11 @@ def attention(
     if len(queries) < 2:
         raise fail(pl.PalladioValueError, "attention needs at least two axes", argument="q", got=queries)
     lead, m, d = queries[:-2], queries[-2], queries[-1]
-    if len(keys) != len(queries) or keys[:-2] != lead or keys[-1] != d or keys[-2] == 0 or d == 0:
-        wanted = f"{(*lead, 'n', d)} with n and d at least 1"
-        raise fail(
-            pl.PalladioValueError, "the keys do not go with the queries", argument="k", expected=wanted, got=keys
-        )
-    n = keys[-2]
+    if len(keys) < 2:
+        raise fail(pl.PalladioValueError, "attention needs at least two axes", argument="k", got=keys)
+    group, n = heads_together(queries, keys), keys[-2]
     if len(values) != len(keys) or values[:-1] != keys[:-1]:
-        wanted = str((*lead, n, "e"))
+        wanted = str((*keys[:-1], "e"))
         raise fail(pl.PalladioValueError, "not one value for each key", argument="v", expected=wanted, got=values)
     for name, other in (("k", k), ("v", v)):
         if dtype_of(other) != dtype_of(q):
@@ -322,7 +329,7 @@ def attention(
         return found.reshape(shape) if out is None else out
     chosen = attention_blocks(heads, m, max(d, e))
     rows, columns = min(block_q or chosen[0], m), min(block_k or chosen[1], n)
-    sizes = heads, m, heads * n, d, e, dtype_of(q)
+    sizes = heads, group, m, heads // group * n, d, e, dtype_of(q)
     problem = _Problem(*sizes, pl.cdiv(n, columns), rows, columns, n % columns != 0, scale, causal)
     call, counts = _attention_call(problem, interpret), problem.counts(heads, m, n)
     keys, values = in_shape(k, (-1, d)), in_shape(v, (-1, e))

@@ -44,6 +44,28 @@ def float_dtype(kind: Any, argument: str) -> Any:
     return dtype
 
 
+def heads_together(queries: Sequence[int], keys: Sequence[int]) -> int:
+    """The number of consecutive heads of queries that share a head of keys.
+
+    Args:
+        queries, keys: the shapes of `q`, `[..., heads, m, d]`, and `k`, `[..., heads of keys, n, d]`.
+
+    Raises:
+        PalladioValueError: if they do not go together.
+    """
+    (*lead, _, d), (*others, n, width) = queries, keys
+    if len(keys) == len(queries) and width == d and n and d:
+        if others == lead:
+            return 1
+        if others[:-1] == lead[:-1] and others[-1] and lead[-1] % others[-1] == 0:
+            return max(1, lead[-1] // others[-1])
+    wanted = f"{(*lead, 'n', d)} with n and d at least 1"
+    if others != lead and lead and lead[-1] > 1:
+        wanted += f", or fewer heads, a divisor of {lead[-1]}"
+    rule = "the keys do not go with the queries"
+    raise fail(pl.PalladioValueError, rule, argument="k", expected=wanted, got=tuple(keys))
+
+
 def result_dtype(preferred: Any, x: Array, y: Array, existing_out: Array | None = None) -> Any:
     """The dtype of a product: the preferred one, that of an existing result, or the operands' promoted dtype."""
     if preferred is None:

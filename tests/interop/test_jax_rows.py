@@ -39,6 +39,20 @@ def test_attention_and_its_derivatives_are_those_of_its_formula(causal: bool, wr
     check_grads(ours, given, 2, modes=("fwd", "rev"), eps=1e-2, atol=2e-2, rtol=2e-2)
 
 
+@pytest.mark.parametrize("wrap", [lambda function: function, jax.jit], ids=["eager", "jit"])
+def test_heads_of_queries_that_share_keys_share_their_gradients(wrap: Any) -> None:
+    given = array(2, 4, 7, 4), array(2, 2, 6, 4, seed=1), array(2, 2, 6, 3, seed=2)
+
+    def theirs(q: Any, k: Any, v: Any) -> Any:
+        return expected_attention(q, jnp.repeat(k, 2, axis=1), jnp.repeat(v, 2, axis=1), False)
+
+    np.testing.assert_allclose(wrap(attention)(*given), theirs(*given), rtol=1e-5, atol=1e-6)
+    loss = lambda function: lambda *x: (function(*x) ** 2).sum()
+    found = wrap(jax.grad(loss(attention), argnums=(0, 1, 2)))(*given)
+    for one, other in zip(found, jax.grad(loss(theirs), argnums=(0, 1, 2))(*given), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_options_of_attention_reach_the_library() -> None:
     q, k, v = array(2, 7, 4), array(2, 6, 4, seed=1), array(2, 6, 3, seed=2)
     found = attention(q, k, v, scale=0.3, block_q=4, block_k=2, interpret=True)

@@ -39,6 +39,32 @@ def test_attention_has_the_derivative_of_its_formula() -> None:
         assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, causal=causal), (q, k, v))  # noqa: B023
 
 
+@pytest.mark.parametrize(("lead", "own"), [((4,), 2), ((2, 4), 1)], ids=str)
+def test_heads_of_queries_that_share_keys_share_their_gradients(lead: tuple[int, ...], own: int) -> None:
+    q = drawn(*lead, 5, 4, dtype=torch.float64)
+    k, v = (drawn(*lead[:-1], own, 6, width, dtype=torch.float64, seed=width) for width in (4, 3))
+
+    def repeated(q: Any, k: Any, v: Any) -> Any:
+        k, v = (each.repeat_interleave(lead[-1] // own, -3) for each in (k, v))
+        return torch.softmax(q @ k.mT / 2, -1) @ v
+
+    given, loss = (q, k, v), lambda function: lambda *x: (function(*x) ** 3).sum()
+    torch.testing.assert_close(attention(*given), repeated(*given))
+    for derive in (
+        lambda function: torch.func.grad(loss(function), argnums=(0, 1, 2))(*given),
+        lambda function: torch.func.jvp(function, given, given)[1],
+        lambda function: torch.func.vmap(function)(*(torch.stack([each, -each]) for each in given)),
+        lambda function: torch.func.vmap(function, in_dims=(0, None, None))(torch.stack([q, -q]), k, v),
+    ):
+        torch.testing.assert_close(derive(attention), derive(repeated))
+    torch._dynamo.reset()
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    owned = [each.clone().requires_grad_() for each in given]
+    compiled(*owned).pow(3).sum().backward()
+    for one, expected in zip(owned, torch.func.grad(loss(repeated), argnums=(0, 1, 2))(*given), strict=True):
+        torch.testing.assert_close(one.grad, expected)
+
+
 def test_attention_of_a_number_of_tokens_that_a_graph_does_not_know() -> None:
     with FakeTensorMode(shape_env=ShapeEnv(allow_dynamic_output_shape_ops=True)):
         tokens = torch.nonzero(torch.ones(50)).shape[0]

@@ -53,6 +53,47 @@ def test_any_leading_axes(lead):
     assert_close(attention(q, k, v), reference(q, k, v), 2e-6)
 
 
+def shared_heads(lead, own, m, n, dtype=np.float32):
+    """Operands, and the same with each head of keys and values repeated for the heads of queries that share it."""
+    q = normal(0, *lead, m, 8, dtype=dtype)
+    k, v = (normal(seed, *lead[:-1], own, n, width, dtype=dtype) for seed, width in ((1, 8), (2, 5)))
+    return (q, k, v), (q, *(np.repeat(each, lead[-1] // own, axis=-3) for each in (k, v)))
+
+
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("lead", "own"), [((4,), 2), ((2, 6), 3), ((3, 4), 1)], ids=str)
+@pytest.mark.parametrize(("m", "n", "blocks"), [(7, 33, {"block_q": 4, "block_k": 8}), (33, 7, {}), (16, 32, {})])
+def test_heads_of_queries_share_keys(m, n, blocks, lead, own, causal, executor):
+    given, repeated = shared_heads(lead, own, m, n)
+    out = attention(*given, causal=causal, interpret=executor if executor == "cpu" else True, **blocks)
+    assert_close(out, reference(*repeated, causal), 2e-6)
+    into = np.full_like(out, np.nan)
+    assert attention(*given, causal=causal, interpret="cpu", out=into, **blocks) is into
+    assert_close(into, reference(*repeated, causal), 2e-6)
+
+
+def test_a_head_sees_no_keys_of_others_than_its_own():
+    (q, k, v), repeated = shared_heads((6,), 2, 9, 21)
+    expected = reference(*repeated)
+    k[1], v[1] = np.nan, np.inf
+    assert_close(attention(q, k, v, block_k=8, interpret="cpu")[:3], expected[:3], 2e-6)
+
+
+def test_other_numbers_of_heads_share_a_kernel():
+    for heads, own in ((8, 4), (6, 3), (2, 1)):
+        given, repeated = shared_heads((heads,), own, 16, 24)
+        assert_close(attention(*given, interpret="cpu"), reference(*repeated), 2e-6)
+
+
+def test_heads_of_keys_that_do_not_divide_those_of_queries_are_refused():
+    q, k, v = (x for x in shared_heads((4,), 2, 5, 6)[0])
+    with pytest.raises(pl.PalladioValueError, match=r"a divisor of 4"):
+        attention(q, np.concatenate([k, k[:1]]), np.concatenate([v, v[:1]]))
+    with pytest.raises(pl.PalladioValueError, match="v: "):
+        attention(q, k, np.repeat(v, 2, axis=0))
+
+
 def test_scale_multiplies_the_scores():
     q, k, v = inputs(4, 6, 5, 3)
     assert_close(attention(q, k, v, scale=0.1), reference(q, k, v, scale=0.1), 2e-6)
@@ -75,7 +116,8 @@ Q, K, V = inputs(4, 6, 5, 3)
     ("call", "argument"),
     [
         (lambda: attention(Q[0, 0], K, V), "q"),
-        (lambda: attention(Q, K[:1], V), "k"),
+        (lambda: attention(Q, K[:0], V), "k"),
+        (lambda: attention(Q, K[0, 0], V), "k"),
         (lambda: attention(Q, K[:, :0], V[:, :0]), "k"),
         (lambda: attention(Q, K, V[:, :3]), "v"),
         (lambda: attention(Q, K.astype(np.float16), V), "k"),

@@ -94,7 +94,7 @@ REFUSED = {
     "heads that do not divide": (
         lambda: hopper.attention(np.concatenate([Q, Q[:1]]), K, V),
         "k: the keys do not go with the queries\n"
-        "  expected: (3, 'n', 8) with n and d at least 1\n  got:      (2, 6, 8)",
+        "  expected: (3, 'n', 8) with n and d at least 1, or fewer heads, a divisor of 3\n  got:      (2, 6, 8)",
     ),
     "a gradient of another shape": (
         lambda: hopper.attention_vjp(Q, K, V, GRAD, LSE, GRAD[:, :3]),

@@ -49,7 +49,7 @@ class RowPanel:
         """Write the pieces of a row at a step, or at several steps, which do not reach into the next tile."""
         if self.blocking.on_tiles:
             place = self.by_tiles(0).address(self.e, self.tile_index(row, step))
-            put_pieces(self.e, place, TILE**2, values, self.buffer.dtype, width)
+            _put_pieces(self.e, place, TILE**2, values, self.buffer.dtype, width)
         else:
             (value,) = values
             self.buffer.put(self.e, (row, step), value, width)
@@ -381,7 +381,7 @@ class ColumnPanels:
 
     def put(self, panel: StridedArray, index: tuple[Int, int], values: Sequence[V], width: int) -> None:
         """Write the pieces of some columns of a panel at a step."""
-        put_pieces(self.e, panel.address(self.e, index), TILE * panel.shape[1], values, panel.dtype, width)
+        _put_pieces(self.e, panel.address(self.e, index), TILE * panel.shape[1], values, panel.dtype, width)
 
     def prefetch_row(self, rhs: PackSource, k: Int, column: Int, columns: int) -> None:
         """Prefetch some columns of a step."""
@@ -422,7 +422,7 @@ class ColumnPanels:
         return f", {plain.address(e, (row, column))}, {e.index(e.mul(plain.strides[0], plain.dtype.itemsize))}"
 
 
-def put_pieces(e: Emitter, place: V, apart: int, values: Sequence[V], dtype: DType, width: int) -> None:
+def _put_pieces(e: Emitter, place: V, apart: int, values: Sequence[V], dtype: DType, width: int) -> None:
     """Write vectors, the second and later ones at a distance of some elements from the one before."""
     for piece, value in enumerate(values):
         base = e.pointer(place, piece * apart, dtype.itemsize)

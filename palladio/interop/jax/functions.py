@@ -209,7 +209,7 @@ def attention(
     Args:
         q, k, v: `dtype[..., m, d]`, `dtype[..., n, d]`, `dtype[..., n, e]`. The memory of the result's computation does
             not grow with m n; that of derivatives does. Under `jax.jit` the leading axes may be sharded, and then so
-            are those of the result.
+            are those of the result. Keys and values of fewer heads are repeated for all heads of queries.
         causal, scale, block_q, block_k, interpret: as in `palladio.library.attention`.
 
     Returns:
@@ -224,6 +224,8 @@ def attention(
         return library.attention(q, k, v, **given, interpret=interpret)  # type: ignore[arg-type]
 
     _checked(run, q, k, v)
+    if k.shape[:-2] != q.shape[:-2]:
+        k, v = (jnp.repeat(each, q.shape[-3] // k.shape[-3], axis=-3) for each in (k, v))
     factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
     own = {"causal": bool(causal), "scale": factor, "interpret": executor_name(interpret), "place": foreign.here()}
 

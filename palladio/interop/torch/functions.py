@@ -220,7 +220,8 @@ def attention(
 
     Args:
         q, k, v: `dtype[..., m, d]`, `dtype[..., n, d]`, `dtype[..., n, e]`. The forward product's memory does not grow
-            with m n; that of the gradient does, but for floats of 16 bits on Hopper.
+            with m n; that of the gradient does, but for floats of 16 bits on Hopper. Keys and values may have fewer
+            heads, as in `palladio.library.attention`.
         causal, scale, block_q, block_k, interpret: as in `palladio.library.attention`.
 
     Returns:

@@ -398,16 +398,32 @@ def _textbook_gradients(
     wgrad = grad.to(wq.dtype)
     grad_weights = wgrad @ wv.mT
     grad_scores = _softmax_derivative(weights, grad_weights) * factor
-    of_q, of_k, of_v = grad_scores @ wk, grad_scores.mT @ wq, weights.mT @ wgrad
+    of_q = grad_scores @ wk
+    of_k, of_v = _of_shared(grad_scores.mT @ wq, k), _of_shared(weights.mT @ wgrad, v)
     return of_q.to(q.dtype), of_k.to(k.dtype), of_v.to(v.dtype)
+
+
+def _for_each_head(x: Tensor, q: Tensor) -> Tensor:
+    """Keys or values for each head of queries, of which consecutive ones may share them."""
+    shared = x.dim() > 2 and x.shape[-3] != q.shape[-3]
+    return x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) if shared else x
+
+
+def _of_shared(grad: Tensor, x: Tensor) -> Tensor:
+    """The gradient of keys or values, from what `_for_each_head` makes of them."""
+    shared = x.dim() > 2 and x.shape[-3] != grad.shape[-3]
+    if not shared:
+        return grad
+    group = grad.shape[-3] // x.shape[-3]
+    return grad.reshape((*x.shape[:-2], group, *grad.shape[-2:])).sum(-3)
 
 
 def _attention_weights(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor, Tensor, float, Tensor]:
-    """Queries, keys and values in float32 or wider, the scale, and the weights `[..., m, n]`."""
+    """Queries, keys and values of each head in float32 or wider, the scale, and the weights `[..., m, n]`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    wq, wk, wv = map(widened, (q, k, v))
+    wq, wk, wv = widened(q), _for_each_head(widened(k), q), _for_each_head(widened(v), q)
     scores = wq @ wk.mT * scale
     if causal:
         scores = scores + torch.full_like(scores, -torch.inf).triu(1)
@@ -420,11 +436,12 @@ def _attention_forward(
     """The textbook derivative, which holds the weights `[..., m, n]` in memory."""
     wq, wk, wv, scale, weights = _attention_weights(saved[0], saved[1], saved[2], ctx.causal, ctx.scale)
     scores = total(
-        None if q is None else q.to(wq.dtype) @ wk.mT * scale, None if k is None else wq @ k.to(wk.dtype).mT * scale
+        None if q is None else q.to(wq.dtype) @ wk.mT * scale,
+        None if k is None else wq @ _for_each_head(k.to(wk.dtype), wq).mT * scale,
     )
     found = total(
         None if scores is None else _softmax_derivative(weights, scores) @ wv,
-        None if v is None else weights @ v.to(wv.dtype),
+        None if v is None else weights @ _for_each_head(v.to(wv.dtype), wq),
     )
     return None if found is None else found.to(saved[2].dtype)
 

@@ -75,7 +75,7 @@ def _softmax(x: Any, block_rows: Any, name: str) -> list[Rule]:
 
 
 def _attention(q: Any, k: Any, v: Any, *options: Any) -> list[Rule]:
-    axes = [Shard(axis) for axis in range(len(q.shape) - 2)]
+    axes = [Shard(axis) for axis in range(len(q.shape) - 2) if q.shape[axis] == k.shape[axis]]
     rules = [_rule(each, each, each, each, others=options) for each in (Replicate(), *axes)]
     causal = options[0]
     if not causal:

@@ -18,7 +18,7 @@ import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio import lax
 from palladio.library.card_calls import attention_key
-from palladio.library.checks import dtype_of, fail, require_array, require_flag, require_number
+from palladio.library.checks import dtype_of, fail, heads_together, require_array, require_flag, require_number
 from palladio.library.hopper.kept import Divided, RowBucket, called, counting, keeps, kept_call, kernel_rows, staged
 from palladio.library.hopper.limits import (
     CARD,
@@ -450,10 +450,7 @@ def attention_problem(
     (*lead, m, d), (*k_lead, n, d_k), (*v_lead, n_v, e) = (
         _shape(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))
     )
-    shared = len(lead) == len(k_lead) > 0 and lead[:-1] == k_lead[:-1] and k_lead[-1] and lead[-1] % k_lead[-1] == 0
-    if (k_lead != lead and not shared) or d_k != d or n == 0 or d == 0:
-        wanted, rule = f"{(*lead, 'n', d)} with n and d at least 1", "the keys do not go with the queries"
-        raise fail(pl.PalladioValueError, rule, argument="k", expected=wanted, got=tuple(k.shape))
+    group = heads_together((*lead, m, d), (*k_lead, n, d_k))
     if v_lead != k_lead or n_v != n:
         wanted, rule = str((*k_lead, n, "e")), "not one value for each key"
         raise fail(pl.PalladioValueError, rule, argument="v", expected=wanted, got=tuple(v.shape))
@@ -461,9 +458,7 @@ def attention_problem(
     require_operand(k, "k", like=q)
     require_operand(v, "v", like=q)
     factor = d**-0.5 if scale is None else require_number(scale, "scale")
-    heads, kv_heads = math.prod(lead), math.prod(k_lead)
-    group = heads // kv_heads if heads else 1
-    return AttentionProblem(heads, group, m, n, d, e, bool(causal), factor, None, paired=m == n), tuple(lead)
+    return AttentionProblem(math.prod(lead), group, m, n, d, e, bool(causal), factor, None, paired=m == n), tuple(lead)
 
 
 def _shape(value: Any, argument: str) -> tuple[int, ...]:
