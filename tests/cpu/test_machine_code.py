@@ -94,19 +94,21 @@ def test_code_made_in_another_way_is_another_entry(folder, monkeypatch, where, n
     [
         ("_LEVEL", 1, {"one function"}),
         ("_LONG", 3, {"one function"}),
-        ("_SHORTER_LEVEL", 0, {"calls", "light"}),
+        ("_SHORTER_LEVEL", 0, {"calls", "light calls", "light"}),
         ("_BETWEEN", ("ipsccp",), {"calls"}),
-        ("_AROUND", ("sroa",), {"calls"}),
+        ("_AROUND", ("sroa",), {"calls", "light calls"}),
         ("_LIGHT", ("sroa",), {"light"}),
     ],
 )
 def test_code_is_found_unless_other_passes_made_it(folder, monkeypatch, name, value, which):
-    texts = {"one function": TEXT, "calls": CALLS + "; a line\n" * machine_code._LONG, "light": LIGHT}
+    light = TEXT.replace(") {", f") {machine_code.LIGHT} {{")
+    calls = CALLS + "; a line\n" * machine_code._LONG
+    texts = {"one function": TEXT, "calls": calls, "light calls": LIGHT, "light": light}
     made = {key: MachineCode(text) for key, text in texts.items()}
     monkeypatch.setattr(machine_code, name, value)
     again = {key: MachineCode(text) for key, text in texts.items()}
     assert {key for key, code in again.items() if code.compiled_here} == which
-    assert [result(code) for code in (*made.values(), *again.values())] == [42] * 6
+    assert [result(code) for code in (*made.values(), *again.values())] == [42] * 8
 
 
 @pytest.mark.parametrize("lines", [0, machine_code._LONG])
@@ -129,9 +131,9 @@ def test_the_passes_on_a_text(lines, attribute):
         )
 
 
-@pytest.mark.parametrize("text", [CALLS, TEXT])
-def test_all_functions_of_light_code_are_light(text):
-    light = machine_code._Passes(machine_code._SHORTER_LEVEL, machine_code._LIGHT)
+@pytest.mark.parametrize(("text", "passes"), [(CALLS, machine_code._AROUND), (TEXT, machine_code._LIGHT)])
+def test_all_functions_of_light_code_are_light(text, passes):
+    light = machine_code._Passes(machine_code._SHORTER_LEVEL, passes)
     every = text.replace(") {", f") {machine_code.LIGHT} {{")
     assert machine_code._passes(every) == machine_code._passes(every + "; a line\n" * machine_code._LONG) == light
     one = text.replace(") {", f") {machine_code.LIGHT} {{", 1)

@@ -54,7 +54,8 @@ _STRAIGHT = ("sroa", "loop_rotate", "instruction_combine", "simplify_cfg")
 and make the same code."""
 
 _LIGHT = ("sroa", "simplify_cfg")
-"""Passes on a module whose functions all have the attribute `LIGHT`."""
+"""Passes on a single function with the attribute `LIGHT`. Where all of several have it, those of `_AROUND` run: they
+are the native code of calls, and a call with tensors took 0.8 µs more without them."""
 
 LIGHT = '"light"'
 """An attribute of functions that run for microseconds in a call. More passes would take longer than they ever save."""
@@ -126,7 +127,7 @@ def _passes(text: str) -> _Passes:
     # Cold ones compute exact values of huge arguments.
     heads = [head for head in _DEFINED.finditer("\n" + text) if ") cold " not in head[0]]
     if all(LIGHT in head[0] for head in heads):
-        return _Passes(_SHORTER_LEVEL, _LIGHT)
+        return _Passes(_SHORTER_LEVEL, _LIGHT if len(heads) == 1 else _AROUND)
     # A coroutine needs passes that only the whole list has.
     if text.count("\n") <= _LONG or "presplitcoroutine" in text:
         return _Passes(_LEVEL)
