@@ -46,7 +46,7 @@ SEPARATOR = re.compile(r"\s*[\n,]\s*")
 _known: set[str] = set()
 """The parts of the programs checked in this run, without numbers and variables: operations, parameters, types."""
 
-MANY = 20
+MANY = 100
 """Programs of one test; of more, alike as those of a property are, some between the first and the last are checked."""
 
 

@@ -87,7 +87,7 @@ def test_other_numbers_of_heads_share_a_kernel():
 
 
 def test_heads_of_keys_that_do_not_divide_those_of_queries_are_refused():
-    q, k, v = (x for x in shared_heads((4,), 2, 5, 6)[0])
+    (q, k, v), _ = shared_heads((4,), 2, 5, 6)
     with pytest.raises(pl.PalladioValueError, match=r"a divisor of 4"):
         attention(q, np.concatenate([k, k[:1]]), np.concatenate([v, v[:1]]))
     with pytest.raises(pl.PalladioValueError, match="v: "):

@@ -257,8 +257,8 @@ def _optimised(text: str, machine: Any) -> Any:
         _run(_manager(llvm.create_new_module_pass_manager(), passes.between), [module], builder)
         _run_on_each([each for each in module.functions if not each.is_declaration], passes, builder)
     else:
-        only = _manager(llvm.create_new_module_pass_manager(), passes.only)
-        _run(only if passes.only else builder.getModulePassManager(), [module], builder)
+        only = _manager(llvm.create_new_module_pass_manager(), passes.only) if passes.only else None
+        _run(only or builder.getModulePassManager(), [module], builder)
     return module
 
 

@@ -404,13 +404,13 @@ def _textbook_gradients(
 
 
 def _for_each_head(x: Tensor, q: Tensor) -> Tensor:
-    """Keys or values for each head of queries, of which consecutive ones may share them."""
+    """Keys or values, repeated for the heads of queries that share them."""
     shared = x.dim() > 2 and x.shape[-3] != q.shape[-3]
     return x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) if shared else x
 
 
 def _of_shared(grad: Tensor, x: Tensor) -> Tensor:
-    """The gradient of keys or values, from what `_for_each_head` makes of them."""
+    """The gradient of keys or values, summed over the heads of queries that share them."""
     shared = x.dim() > 2 and x.shape[-3] != grad.shape[-3]
     if not shared:
         return grad
