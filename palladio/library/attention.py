@@ -223,7 +223,7 @@ def _any_sizes(
     """
     (heads, m, d), (own, n), e = q.shape, map(int, k.shape[:2]), int(v.shape[2])
     most = rows_together(m, d * q.dtype.itemsize)
-    chosen = attention_blocks(_power(heads), most, max(d, e))
+    chosen = attention_blocks(_power(heads), most, max(d, e), n, causal)
     rows, columns = min(blocks[0] or chosen[0], most), min(blocks[1] or chosen[1], _fewest_keys(n))
     most = pl.cdiv(most, rows) * rows
     sizes = _power(heads), heads // own, most, _power(own) * _power(n), d, e, dtype_of(q)
@@ -327,7 +327,7 @@ def attention(
     if several and all(isinstance(x, np.ndarray) or hasattr(x, "new_zeros") for x in (q, k, v)):
         found = _any_sizes(q, k, v, (block_q, block_k), scale, causal, interpret, flat)
         return found.reshape(shape) if out is None else out
-    chosen = attention_blocks(heads, m, max(d, e))
+    chosen = attention_blocks(heads, m, max(d, e), n, causal)
     rows, columns = min(block_q or chosen[0], m), min(block_k or chosen[1], n)
     sizes = heads, group, m, heads // group * n, d, e, dtype_of(q)
     problem = _Problem(*sizes, pl.cdiv(n, columns), rows, columns, n % columns != 0, scale, causal)

@@ -53,6 +53,9 @@ SPREAD_GROUPS = 4
 SPREAD_SUMS = 128
 """Bytes of sums, for each column of a tile of such groups, that fit a quarter of the second level of cache."""
 
+MANY_KEYS = 1024
+"""The keys of a head from which larger blocks gain more than a last block with few keys left costs."""
+
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
 
@@ -191,20 +194,30 @@ def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     return evenly(m, m, by_rows, LEAST_TILE_ROWS), tk, tn
 
 
-def attention_blocks(heads: int, m: int, d: int) -> tuple[int, int]:
+def attention_blocks(heads: int, m: int, d: int, n: int | None = None, causal: bool = False) -> tuple[int, int]:
     """The numbers of queries and keys of a block that `attention` chooses.
 
     A block of scores, the queries and the keys stay in half of a second-level cache; every thread has several blocks of
-    queries, unless these would have fewer than 32.
+    queries, unless these would have fewer than 32. From `MANY_KEYS` keys on a block has twice as many, unless most of
+    some blocks would be hidden.
 
     Args:
         heads: the number of heads.
         m: the number of queries of each.
         d: the larger size of a key and a value.
+        n: the number of keys of each; by default as many as queries.
+        causal: True if query i attends to keys 0 to i only.
     """
     host = pl.processor()
-    queries = keys = 128
-    while queries > 32 and SUM_BYTES * (queries * keys + (queries + 2 * keys) * d) > host.cache_bytes[1] // 2:
+    queries = 128
+    keys = 128 if causal or (m if n is None else n) < MANY_KEYS else 256
+
+    def fits() -> bool:
+        return SUM_BYTES * (queries * keys + (queries + 2 * keys) * d) <= host.cache_bytes[1] // 2
+
+    if not fits():
+        keys = 128
+    while queries > 32 and not fits():
         queries //= 2
     while queries > 32 and heads * pl.cdiv(m, queries) < 2 * host.threads:
         queries //= 2

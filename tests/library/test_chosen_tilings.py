@@ -234,8 +234,15 @@ def test_a_brief_product_near_one_thread_is_not_cut_for_others():
 
 def test_attention_has_blocks_for_every_thread(host):
     queries, keys = attention_blocks(1, 4096, 64)
-    assert 32 <= queries <= 128 and keys == 128
+    assert 32 <= queries <= 128 and keys in (128, 256)
     assert math.ceil(4096 / queries) >= host.threads
+
+
+def test_attention_has_long_blocks_of_many_keys(monkeypatch):
+    monkeypatch.setattr(pl, "processor", lambda: pl.Processor("wide", 64, (48 << 10, 2 << 20, 32 << 20), 1))
+    assert attention_blocks(8, 1024, 64) == attention_blocks(8, 512, 64, 5000) == (128, 256)
+    assert attention_blocks(8, 1024, 64, 1000) == attention_blocks(8, 1024, 64, causal=True) == (128, 128)
+    assert attention_blocks(8, 1024, 512) == (128, 128)  # twice as many keys would not fit half of the second level
 
 
 def test_products_are_right_with_chosen_tiles():

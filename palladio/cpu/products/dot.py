@@ -44,8 +44,8 @@ contiguous across it, and if it would be packed into pairs that cannot be read i
 FEW_BEFORE_SPLIT = 40
 """As `FEW_ACROSS`, where packing splits the numbers."""
 
-LEAST_DEPTH_SPLIT = 128
-"""As `LEAST_DEPTH_ON_TILES`, for products of split numbers, whose sums are added and checked once more."""
+LEAST_DEPTH_SPLIT = 64
+"""As `LEAST_DEPTH_ON_TILES`, for products of split numbers, whose sums are checked and written once more."""
 
 LEAST_SUM_SPLIT, LEAST_ROWS_OF_SUM = 512, 64
 """As `LEAST_DEPTH_SPLIT`, for several products that are summed, of all of them, and their least rows: otherwise

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I16, I32, I64, PTR, integer, vector
 from palladio.cpu.products.micro_kernel import Variable, transposed
 from palladio.cpu.products.operands import Element, PackSource
@@ -170,29 +170,36 @@ class _Body(PanelBody):
     """The instructions of a kernel."""
 
     def emit(self, kernel: SplitKernel) -> None:
-        e, done, goes_on = self.e, V("%fresh", I1), V("%goes_on", I1)
+        e, fresh, goes_on = self.e, V("%fresh", I1), V("%goes_on", I1)
         largest = Variable.of(e, e.constant(0, vector(I32, TILE)))
         if kernel.goes_on:
             e.either(goes_on, self.load, self.clear)
-            done = e.binary("or", done, goes_on)
         else:
             self.clear()
         self.multiply("tdpbf16ps", _PRODUCTS, PIECES)
         self.store()
-        self.compute_infinite(kernel, largest)
-        write = functools.partial(self.copy_rows, lambda there, room: self.write_row(self.row(room, FLOAT), there))
-        e.either(done, write, functools.partial(self.copy_rows, self.add_row))
+        self.write_and_check(kernel, fresh, largest)
+        add = functools.partial(self.copy_rows, self.add_row)
+        with e.when(e.negated(fresh)):
+            if kernel.goes_on:
+                e.either(goes_on, self.write_rows, add)
+            else:
+                add()
 
-    def compute_infinite(self, kernel: SplitKernel, largest: Variable) -> None:
-        """Compute those sums again that are not finite.
+    def write_and_check(self, kernel: SplitKernel, fresh: V, largest: Variable) -> None:
+        """Write the sums to memory if nothing there counts, and compute those again that are not finite.
 
         Args:
             largest: the size of the largest sum of each lane, zero at first.
         """
         e = self.e
+        target = e.select(fresh, V("%sums", PTR), self.room)
+        apart = e.select(fresh, V("%stride", I64), i64(self.wide))  # else each row is written where it is
         with e.loop(0, self.rows) as r:
-            for bits in self.row(e.pointer(self.room, e.mul(r, self.wide), 1), I32):
+            row = self.row(e.pointer(self.room, e.mul(r, self.wide), 1), I32)
+            for bits in row:
                 largest.set(e.intrinsic("umax", bits.type, largest.get(), _size(e, bits)))
+            self.write_row(row, e.pointer(target, e.mul(apart, r), 1))
         lanes = e.compare("icmp uge", largest.get(), e.constant(_INFINITY, largest.type))
         word = integer(TILE)
         found = e.compare("icmp ne", e.value(word, f"bitcast {lanes} to {word}"), e.constant(0, word))
@@ -202,6 +209,12 @@ class _Body(PanelBody):
             if kernel.goes_on:
                 given += [e.select(V("%goes_on", I1), V("%sums", PTR), V("null", PTR)), V("%stride", I64)]
             e.line(f"call void @{kernel.slow_name}({', '.join(map(str, given))})")
+            with e.when(fresh):
+                self.write_rows()
+
+    def write_rows(self) -> None:
+        """Write the rows of sums to memory."""
+        self.copy_rows(lambda there, room: self.write_row(self.row(room, FLOAT), there))
 
     def add_row(self, there: V, room: V) -> None:
         """Add a row of sums to that in memory."""
