@@ -22,6 +22,12 @@ from tests.round_trip import check_all, uncollected
 settings.register_profile("palladio", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("palladio")
 
+# JAX's programs run once in these tests: XLA leaves out the passes that only make them faster. It compiles each program
+# as one LLVM module and without MLIR, which takes half the time. JAX reads these variables when it is imported.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+_QUICKLY = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".strip()
+
 ALLOWED_SKIPS: dict[str, str] = {}
 """Start of a skip's reason -> why the suite is still whole without that test. Any other skip is a failure."""
 
