@@ -29,12 +29,13 @@ from palladio.types.transforms import (
 from palladio.types.types import ArrayType, MemorySpace, RefType
 from palladio.types.views import Coordinate, View
 
-_INDENT = "  "
+_NEXT_LINE = "\n  "
+"""Before a line that is indented once more than the one around it."""
 
 
 def print_program(program: Program) -> str:
     """The text of a program. `parse_program` reads it back."""
-    return "\n".join(_Writer(program).lines())
+    return _Writer(program).text()
 
 
 def number_text(value: Any, dtype: np.dtype[Any]) -> str:
@@ -77,24 +78,24 @@ class _Writer:
         self.taken: set[str] = set()
         self.fresh = 0
 
-    def lines(self) -> list[str]:
+    def text(self) -> str:
         """The program, one line per equation, sub-programs indented below their equation."""
-        inputs = ", ".join(self.declare(var) for var in self.program.inputs)
+        inputs = ", ".join(map(self.declare, self.program.inputs))
         lines = [f"program {_identifier(self.program.name) or 'main'}({inputs}) {{"]
-        lines += [_INDENT + line for eqn in self.program.eqns for line in self.equation(eqn).split("\n")]
-        lines.append(_INDENT + ("return " + ", ".join(map(self.atom, self.program.outputs))).rstrip())
-        return [*lines, "}"]
+        lines += [self.equation(eqn).replace("\n", _NEXT_LINE) for eqn in self.program.eqns]
+        lines.append(("return " + ", ".join(map(self.atom, self.program.outputs))).rstrip())
+        return _NEXT_LINE.join(lines) + "\n}"
 
     def declare(self, var: Var) -> str:
         """A new variable with its type."""
-        self.names[var] = self.new_name(var.hint)
-        return f"{self.names[var]}:{var.type}"
+        self.names[var] = name = self.new_name(var.hint)
+        return f"{name}:{var.type}"
 
     def new_name(self, hint: str) -> str:
-        wanted = _identifier(hint)
+        wanted = name = _identifier(hint) if hint else ""
         while not wanted or wanted in self.taken:
             # Some letters are a keyword, and none of them is a name.
-            wanted = f"{name}_{self.fresh}" if (name := _identifier(hint)) else _identifier(_letters(self.fresh))
+            wanted = f"{name}_{self.fresh}" if name else _letters(self.fresh)
             self.fresh += 1
         self.taken.add(wanted)
         return wanted
@@ -157,12 +158,14 @@ class _Writer:
         return f"{start}:+{entry.size}" + (f":{entry.stride}" if entry.stride != 1 else "")
 
     def param(self, value: Any) -> str:
+        if type(value) in _AS_PYTHON:
+            return repr(value)
         match value:
             case Program():
-                return "\n".join(_Writer(value).lines())
+                return _Writer(value).text()
             case SliceEntry() | Index() | Operand():
                 raise InternalError("an index belongs into the transforms of an access")
-            case bool() | None | str():
+            case str():
                 return repr(value)
             case int() | float() | np.integer() | np.floating():
                 return number_text(value, dtypes.FLOAT64 if isinstance(value, (float, np.floating)) else dtypes.INT64)
@@ -175,11 +178,17 @@ class _Writer:
             case MemorySpace():
                 return f"space({value})"
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = [each for each in dataclasses.fields(value) if _is_shown(each, getattr(value, each.name))]
-            return (
-                f"{type(value).__name__}({', '.join(f'{f.name}={self.param(getattr(value, f.name))}' for f in fields)})"
-            )
+            parts = [(each, getattr(value, each.name)) for each in _fields(type(value))]
+            shown = [f"{each.name}={self.param(part)}" for each, part in parts if _is_shown(each, part)]
+            return f"{type(value).__name__}({', '.join(shown)})"
         raise InternalError(f"a parameter of type {type(value).__name__} has no text form: {value!r}")
+
+
+_AS_PYTHON = {bool, int, str, type(None)}
+"""The types of parameters whose text is Python's. An instance of a class derived from one is looked at more closely."""
+
+_fields = functools.cache(dataclasses.fields)
+"""The fields of a class of records."""
 
 
 def _is_shown(field: dataclasses.Field[Any], value: Any) -> bool:
@@ -194,10 +203,12 @@ def _identifier(text: str) -> str:
     return "" if not found or not re.match(r"[A-Za-z_]\w*$", found, re.ASCII) or reserved else found
 
 
+@functools.lru_cache(maxsize=10_000)
 def _letters(number: int) -> str:
+    """A name of letters for each number: the empty text for those that are reserved."""
     text = ""
     number += 1
     while number:
         number, digit = divmod(number - 1, 26)
         text = chr(ord("a") + digit) + text
-    return text
+    return _identifier(text)
