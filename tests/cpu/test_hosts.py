@@ -31,12 +31,7 @@ from palladio.library import matmul
 from palladio.types import dtypes
 from tests.conformance.rows import Row, fault
 from tests.conformance.test_conformance import ROWS
-from tests.cpu.test_vector_math import (
-    FUNCTIONS,
-    WIDE,
-    test_float32_is_right_over_its_whole_range,
-    test_float64_is_right_over_its_whole_range,
-)
+from tests.cpu import test_vector_math as vector_math
 
 Array = Any
 
@@ -331,14 +326,20 @@ def test_float32_is_rounded_to_the_nearest_float16(instructions: str) -> None:
     assert np.isnan(found[~number]).all()
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+# One function on all sets after the other, since what it should be is kept for the last one only.
+of_each_set = pytest.mark.parametrize("instructions", SETS, indirect=True)
+
+
+@of_each_set
+@pytest.mark.parametrize("name", vector_math.FUNCTIONS)
 def test_functions_are_right_with_other_instructions(name: str, instructions: str) -> None:
-    test_float32_is_right_over_its_whole_range(name)
+    vector_math.test_float32_is_right_over_its_whole_range(name)
 
 
-@pytest.mark.parametrize("name", WIDE)
+@of_each_set
+@pytest.mark.parametrize("name", vector_math.WIDE)
 def test_functions_of_float64_are_right_with_other_instructions(name: str, instructions: str) -> None:
-    test_float64_is_right_over_its_whole_range(name)
+    vector_math.test_float64_is_right_over_its_whole_range(name)
 
 
 def rotated(row: Row, turn: int) -> np.dtype:
