@@ -21,6 +21,7 @@ from palladio.library.staging import forget_calls
 from tests.cpu.tiles import (
     BFLOAT16,
     FLOAT32,
+    NATIVE,
     SAPPHIRE,
     Array,
     Texts,
@@ -167,14 +168,24 @@ def exact_sum(lefts: Array, rights: Array) -> Array:
 
 
 @pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize(("rows", "depth", "steps"), [(37, 64, 512), (70, 32, 512), (64, 96, 64)])
+@pytest.mark.parametrize(
+    ("tiles", "count", "rows", "depth", "steps"),
+    [*[(each, 2, 37, 64, 512) for each in ("model", *NATIVE)], ("model", 3, 70, 32, 512), ("model", 2, 64, 96, 64)],
+    indirect=["tiles"],
+)
 def test_several_products_are_one_sum(
-    rows: int, depth: int, steps: int, flips: tuple[bool, bool], tiles: Texts, monkeypatch: pytest.MonkeyPatch
+    count: int,
+    rows: int,
+    depth: int,
+    steps: int,
+    flips: tuple[bool, bool],
+    tiles: Texts,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In one k-block, and in several."""
     monkeypatch.setattr(blocking, "SPLIT_STEPS", steps)
     rng = np.random.default_rng(rows)
-    lefts, rights = normal(rng, (3, rows, depth)), normal(rng, (3, depth, 48))
+    lefts, rights = normal(rng, (count, rows, depth)), normal(rng, (count, depth, 48))
     assert_near(summed(lefts, rights, flips), exact_sum(lefts, rights))
     assert on_tiles(tiles) == {"tdpbf16ps"} and splits(tiles)
 

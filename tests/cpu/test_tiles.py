@@ -12,8 +12,8 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio.cpu import engine
+from palladio.cpu.products import blocking, product
 from palladio.cpu.products import dot as products
-from palladio.cpu.products import product
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.machine_code import assembly
 from palladio.library import attention, gmm, tgmm
@@ -157,17 +157,24 @@ def test_products_that_tiles_do_not_divide(
 @pytest.mark.parametrize(
     ("kind", "depth", "adds"),
     [
-        (KINDS[0], 9000, True),
-        (KINDS[0], 4098, False),
-        (KINDS[1], 4162, False),
-        (KINDS[2], 9004, True),
-        (KINDS[3], 16388, False),
+        (KINDS[0], 1128, True),
+        (KINDS[0], 514, False),
+        (KINDS[1], 522, False),
+        (KINDS[2], 1132, True),
+        (KINDS[3], 2052, False),
     ],
 )
 def test_summed_axes_of_several_k_blocks(
-    kind: tuple[np.dtype, ...], depth: int, adds: bool, flips: tuple[bool, bool], tiles: Texts
+    kind: tuple[np.dtype, ...],
+    depth: int,
+    adds: bool,
+    flips: tuple[bool, bool],
+    tiles: Texts,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left, right, sums = kind
+    for module in (blocking, products):
+        monkeypatch.setattr(module, "DEPTH_BYTES", 1024)
     rng = np.random.default_rng(depth)
     x, y = random(rng, (19, depth), left), random(rng, (depth, 32), right)
     begin = [random(rng, (19, 32), INT32 if sums == INT32 else BFLOAT16).astype(sums)] if adds else []
@@ -204,16 +211,22 @@ def test_products_are_added_to_sums(rows: int, kind: tuple[np.dtype, ...], tiles
     assert_right(once, wide + reference(x[:, 1], y[2], sums))
 
 
-@pytest.mark.parametrize("depth", [32, 64, 40, 8, 1056, 1088])
+@pytest.mark.parametrize("depth", [32, 64, 40, 8, 160, 192])
 @pytest.mark.parametrize(
     ("kind", "flips"),
     [(KINDS[0], (False, False)), (KINDS[0], (False, True)), (KINDS[0], (True, False)), (KINDS[2], (True, False))],
 )
 def test_several_products_are_one_sum(
-    flips: tuple[bool, bool], kind: tuple[np.dtype, ...], depth: int, tiles: Texts
+    flips: tuple[bool, bool],
+    kind: tuple[np.dtype, ...],
+    depth: int,
+    tiles: Texts,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Depths that are not whole tiles of steps do not run on them."""
+    """Depths that are not whole tiles of steps do not run on them. The greatest ones have several k-blocks."""
     left, right, sums = kind
+    for module in (blocking, products):
+        monkeypatch.setattr(module, "DEPTH_BYTES", 1024)
     rng = np.random.default_rng(depth)
     lefts = [random(rng, (37, depth), left) for _ in range(4)]
     rights = [random(rng, (depth, 32), right) for _ in range(4)]
