@@ -113,6 +113,8 @@ class Blocking:
         if on_tiles:
             self.vectors, tallest = TILES_ACROSS, TILE * min(TILES_DOWN, -(-lhs.rows // TILE))
         self.in_place = _rows_in_place(pairs, tallest * sums.itemsize, tallest) if joined == 1 else 0
+        if pieces > 1 and lhs.in_place is not None:
+            self.in_place = lhs.in_place.shape[-2]
         together = self.in_place or lhs.rows
         panels = max(1, -(-together // tallest))
         # About equal heights, as low panels cost nearly as much; tiles cost as much as whole ones.

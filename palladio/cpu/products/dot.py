@@ -25,6 +25,7 @@ from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.operands import Element, PackSource, PrefetchRange, Range
 from palladio.cpu.products.product import Product, RowLimit
 from palladio.cpu.products.row_kernel import most_sums
+from palladio.cpu.products.split_once import split_once
 from palladio.cpu.products.tile_kernel import TILE
 from palladio.cpu.products.tile_rows import PART, RowsOnTiles
 from palladio.cpu.rules.casts import converted
@@ -518,18 +519,22 @@ def _product(
     if not _takes_pieces(left, right, sums, 1 + len(more)):
         return vectors()
     shallow = None if span is None else (vectors(), LEAST_SPAN_SPLIT)
+    lefts = [left, *(x for x, _ in more)]
+    once = split_once(scope, [x.operand(scope, sums) for x in lefts])
+    split_lefts, places = once or ([x.split(scope, 1) for x in lefts], None)
     return Product(
         scope,
-        left.split(scope, 1),
+        split_lefts[0],
         right.split(scope, 0, later),
         sums,
         2,
         _halved(scope, span),
         few=few,
-        more=[(x.split(scope, 1), y.split(scope, 0)) for x, y in more],
+        more=[(x, y.split(scope, 0)) for x, (_, y) in zip(split_lefts[1:], more, strict=True)],
         instruction="tdpbf16ps",
         pieces=split.PIECES,
         shallow=shallow if shallow and shallow[0].blocking.span else None,
+        places=places,
     )
 
 

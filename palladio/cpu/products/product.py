@@ -30,7 +30,7 @@ from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup, Ro
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
 from palladio.cpu.products.split import SplitKernel
 from palladio.cpu.products.streams import Ahead, Streams
-from palladio.cpu.products.tile_kernel import PanelKernel, TileKernel, configure, release
+from palladio.cpu.products.tile_kernel import PLACE_BYTES, PanelKernel, TileKernel, configure, divided, release
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 
@@ -71,6 +71,7 @@ class Product:
         pieces: the number of pieces of bfloat16 of each number: 1, or 3 on tile registers, where sums are float32.
         span: the steps along the summed axis where an operand may be nonzero, if that is known.
         shallow: the product that is faster where the span is short, and the least number of elements where it is not.
+        places: the address of the places of the left tiles that are multiplied in place, if any are.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Product:
         instruction: str = "",
         pieces: int = 1,
         shallow: tuple[Product, int] | None = None,
+        places: V | None = None,
     ) -> None:
         self.scope = scope
         self.e = scope.e
@@ -97,6 +99,7 @@ class Product:
         self.offset = offset
         self.few = few
         self.shallow = shallow
+        self.places = places
         self.begin: StridedArray | None = None
         # Where k-blocks are read once: the first row of the group that packs them, and whether it must.
         self.packs: tuple[Int, V | None] = 0, None
@@ -451,7 +454,8 @@ class Product:
         goes_on, given = self.blocking.read_once is not None, []
         kernel: PanelKernel
         if self.blocking.pieces > 1:
-            kernel = SplitKernel(tall, vectors, left.strides[0], goes_on)
+            in_place = self.lhs.columns if self.blocking.in_place else 0
+            kernel = SplitKernel(tall, vectors, left.strides[0], goes_on, in_place)
             given = [e.index(height)]
         else:
             some, rounds = isinstance(height, V), sums.dtype != self.sums
@@ -462,6 +466,8 @@ class Product:
             e.declared.update({**needed, kernel.name: text})
         given = [left.base, self.right.panel(block, column), sums.base, stride, e.index(block.count), starts, *given]
         given += [e.negated(starts)] if goes_on else []
+        if self.blocking.in_place and self.places is not None:
+            given.append(e.pointer(self.places, divided(e, block.first)[0], PLACE_BYTES))
         e.line(f"call void @{kernel.name}({', '.join(map(str, given))})")
 
     def multiply_panels(

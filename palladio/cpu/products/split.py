@@ -24,7 +24,17 @@ from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I16, I32, I64, PTR, integer, vector
 from palladio.cpu.products.micro_kernel import Variable, transposed
 from palladio.cpu.products.operands import Element, PackSource
-from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, WORD, PanelBody, PanelKernel, divided, function
+from palladio.cpu.products.tile_kernel import (
+    PLACE_BYTES,
+    ROW_BYTES,
+    TILE,
+    WORD,
+    LeftTiles,
+    PanelBody,
+    PanelKernel,
+    divided,
+    function,
+)
 
 PIECES = 3
 """The pieces of a number, the largest first."""
@@ -37,6 +47,9 @@ _INFINITY = -(1 << 24)
 
 _QUIET = 1 << 22
 """The bit of a float32 that makes a number without other bits than those of an infinity a NaN."""
+
+_PLACES = V("%places", PTR)
+"""The address of the places of the left tiles."""
 
 _UPPER = -(1 << 16)
 """The bits of a float32 that are a bfloat16."""
@@ -137,20 +150,30 @@ class SplitKernel(PanelKernel):
     kernel may go on, its last argument tells whether those are the first summands instead: then a product in several
     calls has the bits of one in a single call.
 
+    Rows in place (`split_once`) have their pieces one after the other, and `stride` words are between them. The last
+    argument is then the address of the places of the left tiles, as in `LeftTiles`.
+
     Fields:
         goes_on: whether the sums may go on from those in memory.
+        in_place: the words of a piece of a row, if the rows are in place; else 0.
     """
 
     goes_on: bool = False
+    in_place: int = 0
 
     @property
     def name(self) -> str:
-        return f"multiply_split_{self.size}" + ("_on" if self.goes_on else "")
+        return f"multiply_split_{self.size}{self.kind}"
+
+    @property
+    def kind(self) -> str:
+        """The end of the names."""
+        return ("_on" if self.goes_on else "") + (f"_in_place_{self.in_place}" if self.in_place else "")
 
     @property
     def slow_name(self) -> str:
         """The name of the function that computes sums which are not finite."""
-        return f"multiply_split_numbers_{self.vectors}x{TILE}_{self.stride}" + ("_on" if self.goes_on else "")
+        return f"multiply_split_numbers_{self.vectors}x{TILE}_{self.stride}{self.kind}"
 
     @property
     def text(self) -> tuple[str, dict[str, str]]:
@@ -162,8 +185,15 @@ class SplitKernel(PanelKernel):
         parameters = ["ptr noalias readonly %lhs", "ptr noalias readonly %rhs", "ptr noalias %sums"]
         parameters += ["i64 %count", "i64 %rows"]
         parameters += ["ptr noalias readonly %before", "i64 %stride"] if self.goes_on else []
+        parameters += ["ptr noalias readonly %places"] if self.in_place else []
         e.declared |= {**slow.declared, self.slow_name: function(self.slow_name, parameters, slow, "cold ")}
-        return self.function(e, [V("%rows", I64), *([V("%goes_on", I1)] if self.goes_on else [])]), e.declared
+        more = [V("%rows", I64), *([V("%goes_on", I1)] if self.goes_on else [])]
+        return self.function(e, [*more, *([_PLACES] if self.in_place else [])]), e.declared
+
+    @property
+    def apart(self) -> int:
+        """The bytes between the pieces of a left word."""
+        return self.in_place * WORD or TILE * ROW_BYTES
 
 
 class _Body(PanelBody):
@@ -176,7 +206,8 @@ class _Body(PanelBody):
             e.either(goes_on, self.load, self.clear)
         else:
             self.clear()
-        self.multiply("tdpbf16ps", _PRODUCTS, PIECES)
+        in_place = LeftTiles(e.mul(kernel.stride, WORD), kernel.apart, _PLACES)
+        self.multiply("tdpbf16ps", _PRODUCTS, PIECES, in_place if kernel.in_place else LeftTiles())
         self.store()
         self.write_and_check(kernel, fresh, largest)
         add = functools.partial(self.copy_rows, self.add_row)
@@ -208,6 +239,7 @@ class _Body(PanelBody):
             given += [V("%count", I64), e.index(self.rows)]
             if kernel.goes_on:
                 given += [e.select(V("%goes_on", I1), V("%sums", PTR), V("null", PTR)), V("%stride", I64)]
+            given += [_PLACES] if kernel.in_place else []
             e.line(f"call void @{kernel.slow_name}({', '.join(map(str, given))})")
             with e.when(fresh):
                 self.write_rows()
@@ -228,7 +260,9 @@ def _multiply_numbers(e: Emitter, kernel: SplitKernel) -> None:
     totals = [Variable.of(e, e.constant(0.0, type)) for _ in range(kernel.vectors)]
     with e.loop(0, V("%rows", I64)) as r:
         above, inside = divided(e, r)
-        start = e.add(e.mul(above, e.mul(kernel.stride, TILE)), e.mul(inside, TILE))
+        start = e.add(
+            e.mul(above, e.mul(kernel.stride, TILE)), e.mul(inside, kernel.stride if kernel.in_place else TILE)
+        )
         for n, total in enumerate(totals):
             total.set(e.constant(0.0, type))
             if kernel.goes_on:
@@ -237,8 +271,12 @@ def _multiply_numbers(e: Emitter, kernel: SplitKernel) -> None:
                     total.set(e.load(type, e.pointer(V("%before", PTR), there, 1), WORD))
         with e.loop(0, V("%count", I64)) as step:
             before, word = divided(e, step)
-            place = e.pointer(V("%lhs", PTR), e.add(start, e.add(e.mul(before, PIECES * TILE**2), word)), WORD)
-            left = [e.splat(value, TILE) for value in _pair(e, place, TILE * ROW_BYTES, 1)]
+            place = e.pointer(V("%lhs", PTR), e.add(start, word), WORD)
+            if kernel.in_place:
+                further: Int = e.load(I64, e.pointer(_PLACES, before, PLACE_BYTES), PLACE_BYTES)
+            else:
+                further = e.mul(before, PIECES * TILE * ROW_BYTES)
+            left = [e.splat(value, TILE) for value in _pair(e, e.pointer(place, further, 1), kernel.apart, 1)]
             for n, total in enumerate(totals):
                 row = e.add(e.mul(before, PIECES * TILE), word)
                 place = e.pointer(V("%rhs", PTR), e.add(e.mul(row, kernel.wide), n * ROW_BYTES), 1)

@@ -25,6 +25,9 @@ WORD = 4
 ROW_BYTES = TILE * WORD
 """The bytes of a row of a tile."""
 
+PLACE_BYTES = 8
+"""The bytes of a place of a left tile."""
+
 TILES_DOWN, TILES_ACROSS = 2, 2
 """The tiles of sums along the rows and along the columns of a kernel: four of the eight tile registers."""
 
@@ -78,6 +81,22 @@ def divided(e: Emitter, position: Int) -> tuple[Int, Int]:
 
 
 @dataclass(frozen=True)
+class LeftTiles:
+    """How the tiles of a left panel lie.
+
+    Fields:
+        row: the bytes between the rows of a tile.
+        piece: the bytes between the tiles of the pieces.
+        places: the address of the place of each tile along the summed axis, in bytes from the panel's first, and of one
+            more place; None if the tiles follow each other.
+    """
+
+    row: Int = ROW_BYTES
+    piece: int = TILE * ROW_BYTES
+    places: V | None = None
+
+
+@dataclass(frozen=True)
 class TileLoop:
     """The loop of a kernel over the steps of two panels, sixteen at a time.
 
@@ -90,7 +109,8 @@ class TileLoop:
         down, across: the tiles of sums along the rows and along the columns.
         between: the bytes between the tiles of rows of the left panel.
         products: the pieces of a left and a right number that are multiplied, in order.
-        pieces: the number of pieces of each, whose tiles follow each other in both panels.
+        pieces: the number of pieces of each, whose tiles follow each other in the right panel.
+        left: how the tiles of the left panel lie.
     """
 
     e: Emitter
@@ -100,6 +120,7 @@ class TileLoop:
     between: Int
     products: Sequence[tuple[int, int]] = ((0, 0),)
     pieces: int = 1
+    left: LeftTiles = LeftTiles()
 
     @property
     def wide(self) -> int:
@@ -109,6 +130,9 @@ class TileLoop:
     def emit(self, panels: Sequence[Variable], remaining: Variable) -> None:
         """Multiply the remaining steps, a multiple of sixteen, of the panels; all of these are advanced."""
         e, (rows, columns) = self.e, panels
+        if self.left.places is not None:
+            base, next_place = rows.get(), Variable.of(e, self.left.places)
+            rows.set(self.placed(base, next_place))
         left, right = rows.get(), columns.get()
         for r in range(self.down):
             self.load_left(left, self.products[0][0], r)
@@ -117,16 +141,25 @@ class TileLoop:
         with e.repeat(lambda: e.compare("icmp ne", remaining.get(), i64(0))):
             here = rows.get(), columns.get()
             remaining.set(e.binary("sub nuw nsw", remaining.get(), i64(TILE)))
-            rows.set(e.pointer(here[0], self.pieces * TILE * ROW_BYTES, 1))
+            if self.left.places is None:
+                rows.set(e.pointer(here[0], self.pieces * TILE * ROW_BYTES, 1))
+            else:
+                rows.set(self.placed(base, next_place))
             columns.set(e.pointer(here[1], self.pieces * TILE * self.wide, 1))
             more = e.compare("icmp ne", remaining.get(), i64(0))  # else what is loaded is not used
             after = e.select(more, rows.get(), here[0]), e.select(more, columns.get(), here[1])
             self.multiply_tiles(here, after)
 
+    def placed(self, base: V, place: Variable) -> V:
+        """The address of the left tile at a place, which becomes the next one."""
+        e, here = self.e, place.get()
+        place.set(e.pointer(here, 1, PLACE_BYTES))
+        return e.pointer(base, e.load(I64, here, PLACE_BYTES), 1)
+
     def multiply_tiles(self, here: tuple[V, V], after: tuple[V, V]) -> None:
         """Multiply sixteen steps, and load the first tiles of the next ones."""
         e, last, done = self.e, len(self.products) - 1, 0
-        lines = list(self.lines_ahead(*here))
+        lines = list(self.lines_ahead(here, after))
         whole, total = len(lines), len(self.products) * self.down * self.across
         for number, product in enumerate(self.products):
             following, panels = (self.products[0], after) if number == last else (self.products[number + 1], here)
@@ -145,22 +178,29 @@ class TileLoop:
                     e.prefetch(lines.pop(), level=1)
 
     def load_left(self, panel: V, piece: int, row: int) -> None:
-        place = self.e.pointer(panel, self.e.add(self.e.mul(self.between, row), piece * TILE * ROW_BYTES), 1)
-        tile(self.e, "tileloadd64", LEFT + row, place, i64(ROW_BYTES))
+        e = self.e
+        place = e.pointer(panel, e.add(e.mul(self.between, row), piece * self.left.piece), 1)
+        tile(e, "tileloadd64", LEFT + row, place, e.index(self.left.row))
 
     def load_right(self, panel: V, piece: int, column: int) -> None:
         place = self.e.pointer(panel, piece * TILE * self.wide + column * ROW_BYTES, 1)
         tile(self.e, "tileloadd64", RIGHT + column, place, i64(self.wide))
 
-    def lines_ahead(self, left: V, right: V) -> Iterator[V]:
+    def lines_ahead(self, here: tuple[V, V], after: tuple[V, V]) -> Iterator[V]:
         """The addresses of what is multiplied some turns later, line by line, the first one last."""
         e, step = self.e, self.pieces * TILE
         ahead = max(1, TILES_AHEAD // self.pieces) * step
-        for line in reversed(range(0, step * ROW_BYTES, LINE_BYTES)):
+        for line in reversed(range(step)):
             for n in range(self.across):
-                yield e.pointer(right, ahead * self.wide + self.across * line + n * LINE_BYTES, 1)
+                yield e.pointer(here[1], ahead * self.wide + self.across * line * LINE_BYTES + n * LINE_BYTES, 1)
             for r in range(self.down):
-                yield e.pointer(left, e.add(e.mul(self.between, r), ahead * ROW_BYTES + line), 1)
+                first = e.mul(self.between, r)
+                if self.left.places is None:
+                    yield e.pointer(here[0], e.add(first, ahead * ROW_BYTES + line * LINE_BYTES), 1)
+                else:
+                    piece, row = divmod(line, TILE)
+                    inside = e.add(e.mul(self.left.row, row), piece * self.left.piece)
+                    yield e.pointer(after[0], e.add(first, inside), 1)
 
 
 @dataclass(frozen=True)
@@ -235,9 +275,15 @@ class PanelBody:
             self.room = e.value(PTR, f"alloca [{self.down * TILE * self.wide} x i8], align {ROW_BYTES}")
             self.stride = i64(self.wide)
 
-    def multiply(self, instruction: str, products: Sequence[tuple[int, int]] = ((0, 0),), pieces: int = 1) -> None:
+    def multiply(
+        self,
+        instruction: str,
+        products: Sequence[tuple[int, int]] = ((0, 0),),
+        pieces: int = 1,
+        left: LeftTiles = LeftTiles(),
+    ) -> None:
         """Add the products of all steps to the tiles of sums. The arguments are those of `TileLoop`."""
-        loop = TileLoop(self.e, instruction, self.down, self.across, self.between, products, pieces)
+        loop = TileLoop(self.e, instruction, self.down, self.across, self.between, products, pieces, left)
         loop.emit(self.panels, self.remaining)
 
     def clear(self) -> None:
