@@ -21,6 +21,7 @@ from palladio.base.errors import PalladioError, PalladioValueError
 from palladio.call import staged
 from palladio.cpu import engine
 from palladio.cpu.launches import engine as launch_engine
+from palladio.cpu.products import dot
 from palladio.cpu.products.micro_kernel import STEPS_TOGETHER
 from palladio.cpu.runtime import cpuid, host
 from palladio.cpu.runtime.detected import Detected
@@ -188,6 +189,7 @@ def halves(x: Any, out: Any) -> None:
     out[...] = (jnp.tanh(x[...]).astype(jnp.float16) * np.float16(3)).astype(jnp.float32)
 
 
+PRODUCTS = ["f32 product", "bf16 product", "f16 product"]
 KERNELS = {
     "f32 product": product(np.float32),
     "bf16 product": product(ml_dtypes.bfloat16),
@@ -221,7 +223,7 @@ def test_only_instructions_of_the_set_are_used(kernel: str, instructions: str, m
     assert f"%{widest}" in text
     assert not set(re.findall(r"%([xyz]mm)", text)) & {"xmm": {"ymm", "zmm"}, "ymm": {"zmm"}, "zmm": set()}[widest]
     assert ("vdpbf16ps" in text) == (instructions == "avx512bf16" and kernel == "bf16 product")
-    assert ("tdpbf16ps" in text) == (instructions == "amx" and kernel == "bf16 product")
+    assert ("tdpbf16ps" in text) == (instructions == "amx" and kernel in PRODUCTS)
     assert ("%k1" in text or "fmadd" in text or "vcvtps2ph" in text) <= (instructions != "portable")
     assert not re.findall(r"call\w*\s+\*?(?!multiply)\w*(?:fmaf?|hfsf2|sfhf2|rintf?|expf?)\b", text), "lane by lane"
 
@@ -233,12 +235,19 @@ def steps_of(text: str) -> str:
     return max((str(steps) for _, steps in re.findall(inside, body, re.DOTALL | re.MULTILINE)), key=len)
 
 
-@pytest.mark.parametrize("kernel", ["f32 product", "bf16 product", "f16 product"])
+@pytest.mark.parametrize("kernel", PRODUCTS)
 def test_the_sums_of_a_product_stay_in_registers(kernel: str, instructions: str, made: list[MachineCode]) -> None:
     KERNELS[kernel]()
     assert not re.search(r"mov\w+\s+%[xyz]mm\d+, .*\(%r[sb]p\)", steps_of(made[0].assembly()))
 
 
+@pytest.fixture
+def by_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of float32 are those of vectors, also where there are tile registers."""
+    monkeypatch.setattr(dot, "LEAST_DEPTH_SPLIT", 1 << 20)
+
+
+@pytest.mark.usefixtures("by_vectors")
 def test_a_step_has_few_instructions_beside_its_products(instructions: str, made: list[MachineCode]) -> None:
     """Processors that multiply two vectors a cycle execute four to six instructions in one: 56 for 28 products.
 
@@ -253,6 +262,7 @@ def test_a_step_has_few_instructions_beside_its_products(instructions: str, made
     assert len(in_memory) == (0 if instructions in ("portable", "avx2") else 14 * STEPS_TOGETHER)
 
 
+@pytest.mark.usefixtures("by_vectors")
 def test_micro_kernels_of_narrow_vectors_do_not_prefetch(instructions: str, made: list[MachineCode]) -> None:
     """A step of theirs is too short for that. Others prefetch the next block, a half of the next 14 rows in each of two
     calls, and the next sums.

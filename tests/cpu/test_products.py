@@ -15,6 +15,7 @@ import palladio.tpu as pltpu
 from palladio.call.staged import CALLS
 from palladio.cpu.lower import lower_grid
 from palladio.cpu.lowered import LoweredGrid
+from palladio.cpu.products import dot
 from palladio.cpu.products.blocking import Blocking
 from palladio.cpu.runtime import host
 from palladio.driver.capture import prepared_programs
@@ -422,6 +423,7 @@ def test_rows_that_share_panels_of_columns_have_the_same_bits(monkeypatch: pytes
         together[-1].add(self.together)
 
     monkeypatch.setattr(Blocking, "__init__", noted)
+    monkeypatch.setattr(dot, "LEAST_DEPTH_SPLIT", 1 << 20)  # tests/cpu/test_split.py has products of pieces
     for near in (1 << 30, 1 << 16):
         forget_calls()
         together.append(set())
