@@ -17,7 +17,7 @@ import numpy as np
 from palladio.base import knobs
 from palladio.cpu.emit.emitter import Emitter, V, i64
 from palladio.cpu.emit.llvm_types import PTR
-from palladio.cpu.products.tile_kernel import ROW_BYTES, configure, release, tile
+from palladio.cpu.products.tiles.kernel import ROW_BYTES, configure, release, tile
 from palladio.cpu.runtime import host
 from palladio.cpu.runtime.host import Processor
 from palladio.cpu.runtime.machine_code import MachineCode

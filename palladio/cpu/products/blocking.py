@@ -10,7 +10,7 @@ from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import cut, widths
 from palladio.cpu.emit.llvm_types import I64
 from palladio.cpu.products.operands import PackSource, Pair, Range
-from palladio.cpu.products.tile_kernel import TILE, TILES_ACROSS, TILES_DOWN
+from palladio.cpu.products.tiles.kernel import TILE, TILES_ACROSS, TILES_DOWN
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType

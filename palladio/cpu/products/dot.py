@@ -1,7 +1,7 @@
 """Matrix products on the CPU: the choice of operands, dtypes, loops and results.
 
-`product` has the loops, `gemv` those for a matrix and a few vectors, and `few_rows` those for a few rows. `split` has
-float32 as pieces of bfloat16.
+`product` has the loops, `gemv` those for a matrix and a few vectors, and `few_rows` those for a few rows. `tiles` has
+products on tile registers, and `tiles.split` float32 as pieces of bfloat16.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, Panel, StridedArray, array_in, merged, write
 from palladio.cpu.emit.llvm_types import I32, I64, vector
 from palladio.cpu.emit.scope import Rule, Scope
-from palladio.cpu.products import split
 from palladio.cpu.products.blocking import DEPTH_BYTES, SPLIT_STEPS
 from palladio.cpu.products.few_rows import FewRows
 from palladio.cpu.products.gemv import Gemv
@@ -25,9 +24,10 @@ from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.operands import Element, PackSource, PrefetchRange, Range
 from palladio.cpu.products.product import Product, RowLimit
 from palladio.cpu.products.row_kernel import most_sums
-from palladio.cpu.products.split_once import split_once
-from palladio.cpu.products.tile_kernel import TILE
-from palladio.cpu.products.tile_rows import PART, RowsOnTiles
+from palladio.cpu.products.tiles import split
+from palladio.cpu.products.tiles.kernel import TILE
+from palladio.cpu.products.tiles.rows import PART, RowsOnTiles
+from palladio.cpu.products.tiles.split_once import split_once
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime import host
 from palladio.lower.fusion.products import is_matrix_product, sums_in

@@ -14,7 +14,7 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.blocking import MOST_TOGETHER, Blocking, KBlock
 from palladio.cpu.products.micro_kernel import LINE_BYTES, transposed
 from palladio.cpu.products.operands import PackSource, Range
-from palladio.cpu.products.tile_kernel import TILE, divided
+from palladio.cpu.products.tiles.kernel import TILE, divided
 from palladio.types.dtypes import DType
 
 KEPT_BYTES = 8 << 20

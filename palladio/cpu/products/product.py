@@ -7,10 +7,10 @@ others. If the right operand is row-major in memory, the first panel of rows pac
 micro-kernel is a separate function, so that all callers share its code; its sums stay in registers throughout, and it
 prefetches the next panel of rows and the right operand of a later step (`streams`).
 
-On tile registers (`tile_kernel`), the right operand is packed before it is multiplied, and rows are laid out as tiles.
-Float32 numbers are split into pieces of bfloat16 meanwhile (`split`). Where one group of rows alone reads a packed
-operand, each k-block is packed right before it is multiplied, and takes the place of the last one: it never leaves the
-second level of cache.
+On tile registers (`tiles`), the right operand is packed before it is multiplied, and rows are laid out as tiles.
+Float32 numbers are split into pieces of bfloat16 meanwhile (`tiles.split`). Where one group of rows alone reads a
+packed operand, each k-block is packed right before it is multiplied, and takes the place of the last one: it never
+leaves the second level of cache.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from palladio.cpu.products.blocking import Blocking, KBlock
 from palladio.cpu.products.micro_kernel import micro_kernel
 from palladio.cpu.products.operands import PackSource, Pair, Range, RowGroup, RowReader
 from palladio.cpu.products.panels import ColumnPanels, RowPanel
-from palladio.cpu.products.split import SplitKernel
 from palladio.cpu.products.streams import Ahead, Streams
-from palladio.cpu.products.tile_kernel import PLACE_BYTES, PanelKernel, TileKernel, configure, divided, release
+from palladio.cpu.products.tiles.kernel import PLACE_BYTES, PanelKernel, TileKernel, configure, divided, release
+from palladio.cpu.products.tiles.split import SplitKernel
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType
 

@@ -19,7 +19,7 @@ from palladio.cpu.emit.lazy_array import StridedArray
 from palladio.cpu.emit.llvm_types import I16, I64, PTR, vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.operands import PackSource, RowReader
-from palladio.cpu.products.tile_kernel import LEFT, RIGHT, ROW_BYTES, TILE, configure, divided, release, tile
+from palladio.cpu.products.tiles.kernel import LEFT, RIGHT, ROW_BYTES, TILE, configure, divided, release, tile
 from palladio.types import dtypes
 
 PART = 2 * TILE

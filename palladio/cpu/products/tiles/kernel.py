@@ -82,7 +82,7 @@ def divided(e: Emitter, position: Int) -> tuple[Int, Int]:
 
 @dataclass(frozen=True)
 class LeftTiles:
-    """How the tiles of a left panel lie.
+    """The places of the tiles of a left panel.
 
     Fields:
         row: the bytes between the rows of a tile.
@@ -110,7 +110,7 @@ class TileLoop:
         between: the bytes between the tiles of rows of the left panel.
         products: the pieces of a left and a right number that are multiplied, in order.
         pieces: the number of pieces of each, whose tiles follow each other in the right panel.
-        left: how the tiles of the left panel lie.
+        left: the places of the tiles of the left panel.
     """
 
     e: Emitter

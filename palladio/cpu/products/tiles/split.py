@@ -24,7 +24,7 @@ from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I16, I32, I64, PTR, integer, vector
 from palladio.cpu.products.micro_kernel import Variable, transposed
 from palladio.cpu.products.operands import Element, PackSource
-from palladio.cpu.products.tile_kernel import (
+from palladio.cpu.products.tiles.kernel import (
     PLACE_BYTES,
     ROW_BYTES,
     TILE,

@@ -17,8 +17,8 @@ from palladio.cpu.emit.lazy_array import StridedArray
 from palladio.cpu.emit.llvm_types import I32, I64, vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.operands import PackSource
-from palladio.cpu.products.split import PIECES, neighbours_joined
-from palladio.cpu.products.tile_kernel import ROW_BYTES, TILE, TILES_DOWN, WORD
+from palladio.cpu.products.tiles.kernel import ROW_BYTES, TILE, TILES_DOWN, WORD
+from palladio.cpu.products.tiles.split import PIECES, neighbours_joined
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
 
@@ -85,7 +85,7 @@ class _Rows:
 
 def split_once(scope: Scope, lefts: Sequence[PackSource]) -> tuple[list[PackSource], V] | None:
     """Some left operands of float32 with their rows split now, in pairs along the summed axis, and the address of the
-    places of their tiles, as in `palladio.cpu.products.tile_kernel.LeftTiles`.
+    places of their tiles, as in `palladio.cpu.products.tiles.kernel.LeftTiles`.
 
     None if they are not of the same form and in the same memory, or too large for the second level of cache.
     """
