@@ -40,6 +40,7 @@ def test_one_staged_product_serves_any_number_of_rows_up_to_a_power_of_two():
     assert prepared() == before
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("transposed", [False, True])
 def test_one_compiled_product_serves_any_number_of_rows_where_they_are(transposed):
     rhs = normal(1, 3, N, K) if transposed else RHS
@@ -59,6 +60,7 @@ def test_one_compiled_product_serves_any_number_of_rows_where_they_are(transpose
         assert prepared() == before
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_a_transposed_left_operand_of_a_sum_is_not_copied(dtype, monkeypatch):
     x, y = normal(0, 90, K).astype(dtype), normal(1, 90, N).astype(dtype)
@@ -81,6 +83,7 @@ def test_so_does_a_dense_product():
     assert prepared() == before
 
 
+@pytest.mark.one_executor
 def test_few_kernels_serve_all_numbers_of_rows_and_many_rows_are_filled_up_by_a_quarter_at_most():
     sizes = [staged_rows(m) for m in range(1, 4097)]
     assert sizes == sorted(sizes)
@@ -90,6 +93,7 @@ def test_few_kernels_serve_all_numbers_of_rows_and_many_rows_are_filled_up_by_a_
         assert len(between) == (1 if power < 256 else 4) and 2 * power in between
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_a_row_of_a_compiled_product_is_the_same_whatever_other_rows_there_are(dtype):
     x, rhs = normal(0, 320, K).astype(dtype), RHS.astype(dtype)
@@ -179,6 +183,7 @@ def test_large_operands_of_a_sum_over_rows_are_copied_into_a_few_sizes(monkeypat
     assert prepared() == before
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("m", [1, 4, 5, 17, 1000, 4096, 4097, 100_001])
 def test_a_copy_for_a_sum_over_rows_is_at_most_an_eighth_larger_or_small(m):
     for size in (4, 1024, 1 << 20):
@@ -201,6 +206,7 @@ def test_a_large_left_operand_is_not_copied():
     assert out.base is None or out.base.size <= 1100 * 8 * 4
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("m", [1, 4, 5, 16, 17, 100, 1000, 4095, 4096, 5001])
 def test_parts_are_all_rows_in_order_in_few_sizes(m):
     for size in (4, 1024, 1 << 20):
@@ -383,6 +389,7 @@ def test_tensors_in_host_memory_use_the_calls_kept_for_arrays(monkeypatch):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize(("m", "groups"), [(2, 3), (20, 3), (20, 8)])
 def test_a_call_like_an_earlier_one_goes_past_the_checks(m, groups, monkeypatch):
     lhs, rhs, sizes = normal(0, m, K), normal(1, groups, K, N), np.array([1, *[0] * (groups - 2), m - 2], np.int32)
@@ -396,6 +403,7 @@ def test_a_call_like_an_earlier_one_goes_past_the_checks(m, groups, monkeypatch)
         assert_close(gmm(lhs, rhs, other), gmm_reference(lhs, rhs, other))
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("m", [2, 20])
 def test_so_does_a_dense_product_like_an_earlier_one(m, monkeypatch):
     x = normal(0, m, K)
@@ -408,6 +416,7 @@ def test_so_does_a_dense_product_like_an_earlier_one(m, monkeypatch):
             np.testing.assert_array_equal(matmul(each, RHS[0]), wanted)
 
 
+@pytest.mark.one_executor
 def test_what_a_call_depends_on_besides_its_types_is_still_checked(monkeypatch):
     lhs, sizes = normal(0, 20, K), split(20)
     with pl.executor("cpu"):
@@ -429,6 +438,7 @@ def test_what_a_call_depends_on_besides_its_types_is_still_checked(monkeypatch):
         assert_close(gmm(lhs, RHS, sizes), expected)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_arrays_of_the_other_byte_order_are_converted_in_each_call(position):
     given = [normal(0, 20, K), normal(1, 8, K, N), np.array([6, 0, 0, 9, 0, 5, 0, 0], np.int32)]
@@ -464,6 +474,7 @@ def test_only_the_axis_that_may_grow_is_filled_up():
 TILINGS = [(8, K, 8), (16, K, N), (256, K, N), (4, K, 8), (8, 8, 8), (64, 8, N)]
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_tiles_of_the_caller_serve_other_numbers_of_rows_too(tiling):
     with pl.executor("cpu"):
@@ -478,6 +489,7 @@ def test_tiles_of_the_caller_serve_other_numbers_of_rows_too(tiling):
         assert prepared() == before
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("tiling", TILINGS[:3])
 def test_one_compiled_product_in_tiles_of_the_caller_serves_any_number_of_rows(tiling):
     with pl.executor("cpu"):
@@ -490,6 +502,7 @@ def test_one_compiled_product_in_tiles_of_the_caller_serves_any_number_of_rows(t
         assert prepared() <= before + 2  # of the tiles that the library chooses
 
 
+@pytest.mark.one_executor
 def test_the_work_of_a_sum_over_rows_is_their_number_whether_or_not_these_are_all(monkeypatch):
     weights, run = [], chain.Calls.run
     monkeypatch.setattr(chain.Calls, "run", lambda calls, *args: weights.append(args[3]) or run(calls, *args))
@@ -500,6 +513,7 @@ def test_the_work_of_a_sum_over_rows_is_their_number_whether_or_not_these_are_al
     assert [*dict.fromkeys(weights)] == [20, 1023, 1024]
 
 
+@pytest.mark.one_executor
 def test_one_compiled_product_serves_any_number_of_groups():
     many = normal(1, 12, K, N)
     with pl.executor("cpu"):
@@ -559,6 +573,7 @@ def test_blocks_of_queries_and_keys_of_the_caller_serve_other_numbers_of_them_to
             before = prepared()
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize(("name", "value"), [("PALLADIO_CPU", "portable"), ("PALLADIO_NUM_THREADS", "3")])
 def test_kept_calls_notice_other_instructions_and_numbers_of_threads(name, value, monkeypatch):
     x, wide = normal(0, 64, K), normal(1, 3, K, 3072)

@@ -21,6 +21,8 @@ UP, DOWN = torch.from_numpy(normal(3, E, 2 * INNER, H)), torch.from_numpy(normal
 X, IDS = torch.from_numpy(normal(0, T, H)), torch.tensor([[0, 3], [4, 0], [1, 3], [0, 2]])
 WEIGHTS = torch.from_numpy(normal(1, T, K)).abs()
 
+pytestmark = pytest.mark.one_executor
+
 
 @pytest.fixture(autouse=True)
 def compiled() -> Iterator[None]:

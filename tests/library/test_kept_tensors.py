@@ -21,6 +21,8 @@ M, K, N = 6, 24, 40
 X, RHS = torch.from_numpy(normal(0, M, K)), torch.from_numpy(normal(1, 8, K, N))
 SIZES = torch.tensor([2, 0, 1, 0, 0, 3, 0, 0], dtype=torch.int32)
 
+pytestmark = pytest.mark.one_executor
+
 
 @pytest.fixture(autouse=True)
 def compiled() -> Iterator[None]:

@@ -103,6 +103,7 @@ def test_a_large_product_of_groups_is_one_part_and_uses_what_was_measured(
     assert tilings.tuned(tilings.gmm_tiling, "gmm", lhs, rhs, 2, False)(1280, 1024, 64) == found.tiling
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize(
     ("columns", "dtype", "transposed"), [(320, ml_dtypes.bfloat16, False), (200, np.float32, True)]
 )

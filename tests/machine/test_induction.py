@@ -232,7 +232,7 @@ def multicast(k: int, stages: int = 2, everyone: bool = True) -> Any:
     "kernel", [synced, scoped, warped, multicast], ids=["a named barrier", "shared scopes", "warps", "a cluster"]
 )
 def test_it_holds_of_all_that_has_one_order(kernel: Kernel) -> None:
-    assert checked(kernel, 13).beyond == "k ≥ 1"
+    assert checked(kernel, 11).beyond == "k ≥ 1"
 
 
 def test_blocks_that_wait_only_for_their_own_consumers_are_found() -> None:
@@ -247,7 +247,7 @@ def test_blocks_that_wait_only_for_their_own_consumers_are_found() -> None:
         ((256, 64), MatmulConfig(tile_n=64, stages=2, blocks=1)),
         ((256, 64), MatmulConfig(tile_n=64, stages=2)),
         ((128, 64), MatmulConfig(tile_n=64, stages=2, promote=True)),
-        ((128, 64), MatmulConfig(tile_n=64, stages=8)),
+        ((128, 64), MatmulConfig(tile_n=64, stages=5)),
     ],
     ids=["a cluster", "several tiles", "several blocks", "sums in registers", "many stages"],
 )
@@ -257,7 +257,7 @@ def test_the_verdict_on_a_product_holds_for_every_depth(shape: tuple[int, int], 
     def product(k: int) -> Any:
         return matmul(np.ones((m, k), F16), np.ones((k, n), F16), config=config)
 
-    first, last = (64, 11 * 64) if config.stages == 2 else (27 * 64, 43 * 64)
+    first, last = (64, 11 * 64) if config.stages == 2 else (18 * 64, 28 * 64)
     report = pl.check(product, schedules=1, sizes={"k": range(first, last, 64)})
     assert report.beyond == f"k = {first}, {first + 64}, {first + 128}, …"
 
@@ -313,7 +313,7 @@ def test_semaphores_that_work_as_barriers_are_covered() -> None:
     ids=["one signal of two at a time", "several threads that wait", "a look"],
 )
 def test_semaphores_whose_order_depends_on_the_schedule_are_not_covered(kernel: Kernel) -> None:
-    assert checked(kernel, 13).beyond == ""
+    assert checked(kernel, 9).beyond == ""
 
 
 def fixed(k: int) -> Any:
@@ -440,6 +440,9 @@ class Carried:
 
 
 FAR = 60
+ENOUGH = 9
+"""The largest of the sizes after which a ring of one stage is covered."""
+
 LATE = {
     "a step": lambda step, _: step == FAR,
     "from a step on": lambda step, _: step >= FAR,
@@ -464,7 +467,7 @@ LATE = {
 
 @pytest.mark.parametrize("name", LATE)
 def test_a_kernel_that_fails_at_a_larger_size_is_not_covered(name: str) -> None:
-    report = checked(late_arrival(LATE[name]), 13)
+    report = checked(late_arrival(LATE[name]), ENOUGH)
     assert report.ok and report.beyond == ""
 
 
@@ -491,7 +494,8 @@ EARLY = {
 
 @pytest.mark.parametrize("name", EARLY)
 def test_the_same_with_a_condition_that_stays_as_it_is_is_covered(name: str) -> None:
-    assert checked(late_arrival(EARLY[name]), 17).beyond == "k ≥ 1"
+    last = 17 if name == "a remainder" else ENOUGH  # which is the same in every fourth step
+    assert checked(late_arrival(EARLY[name]), last).beyond == "k ≥ 1"
 
 
 def rows_of_two(first: Callable[[Any, int], Any], second: Callable[[Any, int], Any]) -> Kernel:
@@ -543,7 +547,7 @@ def test_rows_that_never_meet_are_covered(first: Any, second: Any) -> None:
 
 
 def test_rows_that_are_outside_at_a_larger_size_are_not_covered() -> None:
-    assert checked(late_arrival(EARLY["no step"], rows=FAR), 13).beyond == ""
+    assert checked(late_arrival(EARLY["no step"], rows=FAR), ENOUGH).beyond == ""
 
 
 def test_with_two_sizes_at_once_nothing_is_said() -> None:
@@ -622,7 +626,7 @@ def pipelined(k: int) -> Any:
 
 @pytest.mark.parametrize(
     ("kernel", "last"),
-    [(grouped, 12), (attended, 12), (pipelined, 18)],
+    [(grouped, 12), (attended, 12), (pipelined, 15)],
     ids=["gmm", "attention", "emit_pipeline_warp_specialized"],
 )
 def test_the_verdict_on_other_kernels_of_the_library_holds_for_every_length(kernel: Kernel, last: int) -> None:
