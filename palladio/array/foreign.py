@@ -176,7 +176,7 @@ def _from_torch(tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         raise PalladioValueError(
             "the tensor is not in host memory", argument=argument, got=str(tensor.device), hint="tensor.cpu()"
         )
-    require_dense(tensor, argument)
+    require_dense(torch, tensor, argument)
     if dual or (tensor.requires_grad and torch.is_grad_enabled()):
         raise PalladioTypeError(
             "the gradient of the tensor would be lost",

@@ -75,13 +75,15 @@ def is_freed(tensor: Any) -> bool:
     return not tensor.data_ptr() and tensor.numel() > 0 and tensor.device.type != "meta"
 
 
-def require_dense(tensor: Any, argument: str) -> None:
+def require_dense(torch: Any, tensor: Any, argument: str) -> None:
     """Refuse a tensor whose elements are not in memory by strides, or are not the numbers that they stand for.
+
+    Args:
+        torch: the module. From `sys.modules`, `torch.compile` would take a variable of each module that is there.
 
     Raises:
         PalladioTypeError: for a nested, sparse or quantised tensor, or one in an order of its own.
     """
-    torch = sys.modules["torch"]
     if tensor.is_nested:
         got, hint = "a nested tensor", "tensor.unbind()"
     elif tensor.layout is not torch.strided:
@@ -140,7 +142,7 @@ def _wrapper(tensor: Any) -> str:
 def _require_readable(value: Any, argument: str) -> None:
     """Refuse a tensor that no kernel can read, e.g. after PyTorch has refused to tell its shape or its strides."""
     if _is_tensor(value):
-        require_dense(value, argument)
+        require_dense(sys.modules["torch"], value, argument)
         require_memory(value, argument)
 
 

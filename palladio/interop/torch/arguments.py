@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 def index_tensor(value: Any, argument: str) -> Tensor:
     """Sizes or an offset as a tensor of integers."""
     if isinstance(value, Tensor):
-        require_dense(value, argument)
+        require_dense(torch, value, argument)
         return value
     try:
         return torch.as_tensor(value if hasattr(value, "__array__") else np.asarray(value))
@@ -66,7 +66,7 @@ def require_tensors(**tensors: Any) -> None:
                 got=type(value).__name__,
                 hint="palladio.library takes arrays of any library",
             )
-        require_dense(value, argument)
+        require_dense(torch, value, argument)
     require_data(tensors)
 
 
