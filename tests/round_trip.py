@@ -38,10 +38,11 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-NUMBERS_AND_VARIABLES = re.compile(r"(?<!\w)\d+|(?<!= )\b[a-z]{1,2}\b(?!=)")
-"""Most programs of a run differ from an earlier one only in these. A name after `= ` is an operation's, e.g. `eq`."""
+NUMBERS_AND_VARIABLES = re.compile(r"(?<!\w)\d+|(?<!= )\b[a-z]{1,2}\b(?!=)|\b\w+(?=:(?:ref<|\w+\[))")
+"""Most programs of a run differ from an earlier one only in these. A name after `= ` is an operation's, e.g. `eq`. A
+longer variable is kept where it is used."""
 
-SEPARATOR = re.compile(r"\s*[\n,]\s*")
+SEPARATOR = re.compile(r"\s*(?:[\n,({]| = )\s*")
 
 _known: set[str] = set()
 """The parts of the programs checked in this run, without numbers and variables: operations, parameters, types."""
