@@ -8,6 +8,7 @@ import keyword
 import math
 import re
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -162,7 +163,10 @@ class _Writer:
             return repr(value)
         match value:
             case Program():
-                return _Writer(value).text()
+                text = _TEXTS.get(value)
+                if text is None:
+                    text = _TEXTS[value] = _Writer(value).text()
+                return text
             case SliceEntry() | Index() | Operand():
                 raise InternalError("an index belongs into the transforms of an access")
             case str():
@@ -183,6 +187,9 @@ class _Writer:
             return f"{type(value).__name__}({', '.join(shown)})"
         raise InternalError(f"a parameter of type {type(value).__name__} has no text form: {value!r}")
 
+
+_TEXTS: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
+"""The texts of sub-programs, which say nothing of what is around them: most of them come through a pass as they are."""
 
 _AS_PYTHON = {bool, int, str, type(None)}
 """The types of parameters whose text is Python's. An instance of a class derived from one is looked at more closely."""
