@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -104,13 +104,36 @@ def computed(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
     return pl.pallas_call(kernel, pl.ShapeDtypeStruct(arrays[0].shape, np.float32), interpret="cpu")(*arrays)
 
 
+class Expected(NamedTuple):
+    """A function in float64.
+
+    Fields:
+        exact: its values.
+        rounded: those as float32, whose last places have these units.
+        near_largest: where the largest finite number and infinity are neighbours.
+        signed_zero: where a zero gives a zero.
+    """
+
+    exact: np.ndarray
+    rounded: np.ndarray
+    unit: np.ndarray
+    undefined: np.ndarray
+    infinite: np.ndarray
+    finite: np.ndarray
+    near_largest: np.ndarray
+    signed_zero: np.ndarray
+
+
 @functools.lru_cache(maxsize=1)
-def expected(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The function in float64, its values rounded to float32, and the units in their last places."""
+def expected(name: str) -> Expected:
+    """What a function should be."""
+    given = arguments(name)
     with np.errstate(all="ignore"):
-        exact = FUNCTIONS[name][1](*(x.astype(np.float64) for x in arguments(name)))
+        exact = FUNCTIONS[name][1](*(x.astype(np.float64) for x in given))
         rounded = exact.astype(np.float32)
-        return exact, rounded, np.spacing(np.maximum(np.abs(rounded), np.float32(2**-126)))
+    unit = np.spacing(np.maximum(np.abs(rounded), np.float32(2**-126)))
+    masks = np.isnan(rounded), np.isinf(rounded), np.isfinite(rounded), np.abs(exact) > 3.4028e38
+    return Expected(exact, rounded, unit, *masks, (given[0] == 0) & (rounded == 0))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -118,21 +141,20 @@ def test_float32_is_right_over_its_whole_range(name):
     function, _, limit = FUNCTIONS[name]
     given = arguments(name)
     found = computed(function, *given)
-    exact, rounded, unit = expected(name)
+    wanted = expected(name)
+    exact, rounded = wanted.exact, wanted.rounded
     with np.errstate(all="ignore"):
-        error = np.abs(found - exact) / unit
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded))
-    infinite = np.isinf(rounded)
-    # The largest finite number and infinity are neighbours.
-    near_largest = np.abs(exact) > 3.4028e38
-    np.testing.assert_array_equal(found[infinite & ~near_largest], rounded[infinite & ~near_largest])
-    checked = np.isfinite(rounded) & np.isfinite(found)
-    worst = int(np.argmax(np.where(checked, error, 0)))
+        error = np.abs(found - exact) / wanted.unit
+    np.testing.assert_array_equal(np.isnan(found), wanted.undefined)
+    infinite = wanted.infinite & ~wanted.near_largest
+    np.testing.assert_array_equal(found[infinite], rounded[infinite])
+    finite = np.isfinite(found)
+    worst = int(np.argmax(np.where(wanted.finite & finite, error, 0)))
     at = ", ".join(repr(x[worst]) for x in given)
     assert error[worst] <= limit, f"{name}({at}) = {found[worst]!r}, not {exact[worst]!r}: {error[worst]} ulp"
-    assert np.isfinite(found[np.isfinite(rounded) & ~near_largest]).all()
-    signed_zero = (given[0] == 0) & (rounded == 0)
-    np.testing.assert_array_equal(np.signbit(found[signed_zero]), np.signbit(rounded[signed_zero]))
+    assert finite[wanted.finite & ~wanted.near_largest].all()
+    zero = wanted.signed_zero
+    np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(rounded[zero]))
 
 
 @pytest.mark.parametrize("function", [lax.sin, lax.cos, lax.tan])
