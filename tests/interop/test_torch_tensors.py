@@ -168,10 +168,10 @@ class Rows(Dataset):  # type: ignore[type-arg]
         return softmax(torch.arange(8.0)[None] * number)[0]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize(("context", "workers"), [("fork", 2), ("spawn", 1)])  # a spawned one imports for seconds
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, where another test imported it
-def test_the_processes_of_a_data_loader_call_kernels(context: str) -> None:
+def test_the_processes_of_a_data_loader_call_kernels(context: str, workers: int) -> None:
     expected = torch.stack([Rows()[number] for number in range(6)])  # so that a pool of threads is there to be forked
-    loader = DataLoader(Rows(), batch_size=2, num_workers=2, multiprocessing_context=context)
+    loader = DataLoader(Rows(), batch_size=2, num_workers=workers, multiprocessing_context=context)
     torch.testing.assert_close(torch.cat(list(loader)), expected)

@@ -40,10 +40,10 @@ NARROW: Shapes = {
     "tgmm": lambda m: ((m, 3), (m, 2)),
     "matmul": lambda m: ((m, 3), (3, 2)),
     "softmax": lambda m: ((m, 3),),
-    "attention": lambda m: ((2, m, 3), (2, 5, 3), (2, 5, 2)),
-    "moe_mlp": lambda m: ((m, 4), (m, 2), (4, 4, 6), (4, 3, 4)),
+    "attention": lambda m: ((2, m // 2, 3), (2, 5, 3), (2, 5, 2)),
+    "moe_mlp": lambda m: ((m, 3), (m, 2), (4, 3, 4), (4, 2, 3)),
 }
-"""Shapes of fewer columns, for what is called again for each element."""
+"""Shapes of fewer elements, for what is called again for each element."""
 
 
 def sized(name: str, m: int, dtype: Any = torch.float32, shapes: Shapes = SHAPES) -> tuple[torch.Tensor, ...]:
