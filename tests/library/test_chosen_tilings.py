@@ -106,6 +106,7 @@ def test_bfloat16_is_multiplied_in_pairs_whatever_the_rows_of_more_than_four_and
         assert len({tn % tilings.PAIR_COLUMNS == 0 for _, _, tn in tiles}) == 1
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch):
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
@@ -127,6 +128,7 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
         np.testing.assert_array_equal(one, three)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("depth", [16, 62, 64])
 def test_small_tiles_of_fewer_rows_have_the_same_bits(depth):
     """A product is multiplied on tile registers, where a processor has them, whatever the rows of a tile."""
@@ -140,6 +142,7 @@ def test_small_tiles_of_fewer_rows_have_the_same_bits(depth):
     np.testing.assert_array_equal(found[0], found[2])
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_the_groups_of_a_tile_of_columns_are_tasks_of_several_threads(dtype, monkeypatch):
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
@@ -158,6 +161,7 @@ def test_the_groups_of_a_tile_of_columns_are_tasks_of_several_threads(dtype, mon
     assert (out[125:] == 0).all() and not np.isnan(out.astype(np.float32)).any()
 
 
+@pytest.mark.one_executor
 def test_the_groups_of_a_few_rows_are_tasks_with_all_columns(monkeypatch):
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
@@ -174,6 +178,7 @@ def test_the_groups_of_a_few_rows_are_tasks_with_all_columns(monkeypatch):
     assert_close(few, gmm_reference(lhs[:12], rhs, sizes))
 
 
+@pytest.mark.one_executor
 def test_groups_of_which_one_has_most_rows_are_divided_by_columns_too(monkeypatch):
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
@@ -193,6 +198,7 @@ def test_groups_of_which_one_has_most_rows_are_divided_by_columns_too(monkeypatc
     assert spread[0] == 6 and 2 * 4 in spread  # groups with rows, of all columns or of half of them
 
 
+@pytest.mark.one_executor
 def test_only_groups_with_a_matrix_count_for_which_kernel_runs(monkeypatch):
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")

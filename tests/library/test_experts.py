@@ -222,6 +222,7 @@ def test_gradients_of_experts_with_more_rows_than_a_tile_and_with_none(monkeypat
     assert_gradients(found, gradients(grad, tokens, ids, weights, UP, DOWN))
 
 
+@pytest.mark.one_executor
 def test_gradients_have_the_same_bits_on_any_number_of_threads(monkeypatch):
     up, down, found = normal(11, E, H, 96), normal(12, E, 96, H), []
     for threads in ("1", "3"):

@@ -67,6 +67,7 @@ def test_warpgroups_share_keys_whose_gradients_are_wide() -> None:
     assert report.ok, report.render()
 
 
+@pytest.mark.one_executor
 def test_no_schedule_of_the_gradients_has_a_finding() -> None:
     q, k, v, grad = inputs(2, 1, 10, 12, 4, 4)
     out, lse, *gradients = attention_reference(q, k, v, grad, True)

@@ -47,6 +47,7 @@ def test_no_rows_give_an_empty_result() -> None:
     assert hopper.softmax(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 
+@pytest.mark.one_executor
 def test_no_schedule_has_a_finding() -> None:
     x, weight = normal(0, 4, 12), normal(1, 12)
     report = pl.check(lambda x, w: (hopper.softmax(x), hopper.rms_norm(x, w)), x, weight, schedules=4)

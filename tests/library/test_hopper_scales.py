@@ -103,6 +103,7 @@ def test_gmm_of_floats_of_8_bits() -> None:
     assert_close(out[13:], wide(lhs[13:]) @ wide(rhs[1]).T)
 
 
+@pytest.mark.one_executor
 def test_no_schedule_of_a_product_with_factors_of_blocks_has_a_finding() -> None:
     x, y = narrow(6, 300), narrow(8, 300, seed=1)
     x_scale, y_scale = factors(3, 6), factors(1, 3, seed=1)

@@ -47,6 +47,7 @@ def test_gathered_rows_are_multiplied(rows: int, tokens: int, k: int, n: int) ->
     assert np.allclose(page().gather_matmul(which, x, w), x[which] @ w, atol=1e-5)
 
 
+@pytest.mark.one_executor
 def test_gathering_and_multiplying_have_no_finding(request: pytest.FixtureRequest) -> None:
     arguments = indices(9, 24), normal(9, 4), normal(4, 4)
     assert pl.check(page().gather_matmul, *arguments, schedules=schedules(request)).ok
@@ -111,6 +112,7 @@ def experts(chunks: int, choices: int, tokens: int, k: int, n: int) -> Any:
     return which, normal(chunks, choices, tokens, k), normal(2, k, n)
 
 
+@pytest.mark.one_executor
 def test_products_and_sums_have_no_finding(request: pytest.FixtureRequest) -> None:
     assert pl.check(page().combined_experts, *experts(3, 2, 4, 4, 4), schedules=schedules(request)).ok
 
@@ -172,11 +174,13 @@ def test_groups_of_any_size_are_scaled(sizes: list[int]) -> None:
     assert np.array_equal(found[:rows], x[:rows] * np.repeat(scales, sizes, axis=0))
 
 
+@pytest.mark.one_executor
 def test_the_queue_of_jobs_has_no_finding(request: pytest.FixtureRequest) -> None:
     sizes = np.array([3, 0, 9, 21, 6], np.int32)
     assert pl.check(page().scaled_by_group, sizes, normal(39, 4), normal(5, 4), schedules=schedules(request)).ok
 
 
+@pytest.mark.one_executor
 def test_a_queue_whose_slots_are_not_awaited_is_found() -> None:
     """The same queue of one slot, into which the scalar core puts the next job at once."""
     scalar, vector = pltpu.ScalarSubcoreMesh("core"), pltpu.VectorSubcoreMesh("core", "subcore", 1, 1)
@@ -221,6 +225,7 @@ def smallest() -> dict[str, Any]:
     }
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("name", ["gather_matmul", "combined_experts", "scaled_by_group"])
 def test_exhaustive_exploration_of_an_example_is_complete(name: str) -> None:
     report = pl.check(getattr(page(), name), *smallest()[name], exhaustive=True)

@@ -67,6 +67,7 @@ def test_programs_that_wait_for_each_other_have_no_finding() -> None:
     assert pl.check(call(), X, schedules=200).ok
 
 
+@pytest.mark.one_executor
 def test_a_producer_that_does_not_wait_races() -> None:
     def hasty(*refs: Any, **scratch: Any) -> None:
         produce(*refs, **scratch, waits=False)
@@ -80,6 +81,7 @@ def test_a_producer_that_does_not_wait_races() -> None:
     assert all(participant.location is not None for participant in race.participants)
 
 
+@pytest.mark.one_executor
 def test_a_consumer_that_does_not_wait_races() -> None:
     def hasty(*refs: Any, **scratch: Any) -> None:
         consume(*refs, **scratch, waits=False)
@@ -107,6 +109,7 @@ def test_the_evaluator_names_both_programs_of_a_deadlock() -> None:
     assert "pl.semaphore_wait(free)" in text
 
 
+@pytest.mark.one_executor
 def test_a_deadlock_between_two_programs_is_a_finding_with_both_lines() -> None:
     def left(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any) -> None:
         pl.semaphore_wait(free)
@@ -124,6 +127,7 @@ def test_a_deadlock_between_two_programs_is_a_finding_with_both_lines() -> None:
     assert lines(deadlock) == {"left", "first"}
 
 
+@pytest.mark.one_executor
 def test_a_semaphore_that_is_left_raised_is_a_finding() -> None:
     def raises(x_ref: Any, o_ref: Any, *, rows: Any, full: Any, free: Any) -> None:
         pl.semaphore_signal(full, device_id={"right": 1})
@@ -153,6 +157,7 @@ def read_and_add(x_ref: Any, o_ref: Any, ready: Any) -> None:
         o_ref[1] = o_ref[0] + 1
 
 
+@pytest.mark.one_executor
 def test_exhaustive_exploration_of_the_smallest_is_complete() -> None:
     smallest = pl.mpmd_map([(LEFT, hand_over), (RIGHT, read_and_add)], OUT, scratch_types=[REGULAR @ RIGHT])
     report = pl.check(smallest, X, exhaustive=True)
@@ -175,6 +180,7 @@ def replicated(by_core: int) -> Any:
     )
 
 
+@pytest.mark.one_executor
 def test_sub_cores_that_copy_the_same_bytes_to_one_place_are_a_hint() -> None:
     x = np.arange(16, dtype=np.int32)
     report = pl.check(replicated(0), x)
@@ -185,6 +191,7 @@ def test_sub_cores_that_copy_the_same_bytes_to_one_place_are_a_hint() -> None:
         assert np.array_equal(replicated(0)(x), x)
 
 
+@pytest.mark.one_executor
 def test_sub_cores_that_copy_other_bytes_to_one_place_race() -> None:
     x = np.arange(16, dtype=np.int32)
     assert ("global-race", "error") in [(each.code, each.level) for each in pl.check(replicated(1), x).findings]
@@ -192,6 +199,7 @@ def test_sub_cores_that_copy_other_bytes_to_one_place_race() -> None:
         replicated(1)(x)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize(("turned", "level"), [(False, "hint"), (True, "error")])
 def test_sub_cores_that_scatter_the_same_bytes_by_the_same_indices_are_a_hint(turned: bool, level: str) -> None:
     def body(x_ref: Any, at_ref: Any, o_ref: Any, row: Any, at: Any) -> None:
@@ -213,6 +221,7 @@ def test_sub_cores_that_scatter_the_same_bytes_by_the_same_indices_are_a_hint(tu
     assert [(each.code, each.level) for each in found] == [("global-race", level)]
 
 
+@pytest.mark.one_executor
 def test_sub_cores_that_copy_the_same_bytes_by_two_copies_race() -> None:
     def body(x_ref: Any, o_ref: Any) -> None:
         @pl.when(pl.axis_index("subcore") == 0)
