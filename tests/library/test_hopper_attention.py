@@ -31,10 +31,11 @@ def test_lengths_that_blocks_do_not_divide(m, n, causal):
     assert_close(hopper.attention(q, k, v, causal=causal, config=SMALL), reference(q, k, v, causal), 2e-6)
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
 @pytest.mark.parametrize(("block_q", "block_kv"), [(8, 8), (16, 4), (4, 16), (3, 5)])
-def test_any_blocks_and_stages(block_q, block_kv, stages, causal):
+def test_any_blocks_and_stages(block_q, block_kv, stages):
+    """Each number of stages, and each shape of blocks, is with and without a causal mask in half of the cases."""
+    causal = (stages in (2, 5)) == (block_q in (8, 4))
     q, k, v = inputs(21, 26, 8, 8)
     config = AttentionConfig(block_q, block_kv, stages)
     assert_close(hopper.attention(q, k, v, causal=causal, config=config), reference(q, k, v, causal), 2e-6)

@@ -39,7 +39,7 @@ def test_every_dtype_of_the_tensor_cores_gives_a_result_in_the_preferred_one(ope
     assert_close(out, product(x, y))
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(16, 16, 16), (32, 8, 16), (21, 9, 13), (1, 1, 1), (8, 30, 40)])
+@pytest.mark.parametrize(("m", "k", "n"), [(32, 16, 16), (21, 9, 13), (1, 1, 1), (8, 30, 40)])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_any_sizes_and_tiles(config, m, k, n):
     x, y = normal(0, m, k), normal(1, k, n)
