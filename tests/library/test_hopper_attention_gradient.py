@@ -53,6 +53,7 @@ def test_a_scale_is_that_of_the_gradients_too() -> None:
         assert_close(got, want, 1e-5)
 
 
+@pytest.mark.one_executor
 def test_warpgroups_share_keys_whose_gradients_are_wide() -> None:
     q, k, v, grad = inputs(2, 1, 5, 6, 136, 128)
     out, lse, *gradients = attention_reference(q, k, v, grad, True)

@@ -96,3 +96,18 @@ def linear(indices: Sequence[Any], grid: Sequence[int]) -> Any:
 def passed() -> plgpu.BlockSpec:
     """The spec of an array that the body gets whole."""
     return plgpu.BlockSpec(memory_space=plgpu.GMEM)
+
+
+def check_everywhere(call: Any, *args: Any, schedules: int) -> Any:
+    """The result of a kernel, which is the same by its definition and compiled, and has no finding in some schedules.
+
+    A test that calls this is marked `one_executor`.
+    """
+    found = []
+    for each in ("reference", "cpu"):
+        with pl.executor(each):
+            found.append(call(*args))
+    np.testing.assert_array_equal(*found)
+    report = pl.check(call, *args, schedules=schedules, seed=0)
+    assert report.ok, report
+    return found[0]

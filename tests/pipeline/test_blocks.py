@@ -24,6 +24,7 @@ KINDS: dict[str, Blocks] = {
 }
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("kind", ["element", "padded", "past the edge"])
 def test_inputs_come_in_blocks_of_every_kind(kind: str, executor: str) -> None:
@@ -31,6 +32,7 @@ def test_inputs_come_in_blocks_of_every_kind(kind: str, executor: str) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("kind", ["element", "padded", "past the edge"])
 def test_outputs_leave_in_blocks_of_every_kind(kind: str, executor: str) -> None:
@@ -39,6 +41,7 @@ def test_outputs_leave_in_blocks_of_every_kind(kind: str, executor: str) -> None
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_squeezed_axis_is_not_seen(executor: str) -> None:
     found, wanted = run((3,), KINDS["squeezed"], TILE, ((5, 8, 20), (10, 20)), executor=executor)
@@ -185,6 +188,7 @@ def test_slots_are_laid_out_as_the_spec_says() -> None:
     np.testing.assert_array_equal(out, X[:8])
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("mode", [pl.Buffered(1), pl.Buffered(4), pl.Buffered(2, use_lookahead=True)], ids=str)
 def test_an_operand_can_have_slots_of_its_own(mode: Any) -> None:
     source = Blocks((2, 4), lambda k: (k // 3, k // 3))

@@ -40,6 +40,7 @@ def pair(**options: Any) -> Any:
     return pltpu.emit_pipeline_with_allocations(doubled, grid=(4,), out_specs=[BLOCK], **options)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_several_runs_of_a_pipeline_share_their_slots(interpret: Any) -> None:
     def kernel(x: Any, o: Any, middle: Any) -> None:
@@ -57,6 +58,7 @@ def test_several_runs_of_a_pipeline_share_their_slots(interpret: Any) -> None:
     assert np.array_equal(found, 4 * X)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_slots_as_scratch_bring_their_specs(interpret: Any) -> None:
     """A product whose output is read and written: Pallas' own test of it, smaller."""
@@ -82,6 +84,7 @@ def test_slots_as_scratch_bring_their_specs(interpret: Any) -> None:
     assert np.array_equal(run(kernel, x, y, out=x, interpret=interpret, scratch_shapes=allocations), x @ y)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_block_that_is_read_and_written_is_fetched_when_it_begins(interpret: Any) -> None:
     """Blocks 0 and 1 alternate, so that each is fetched after it was stored."""
@@ -100,6 +103,7 @@ def test_a_block_that_is_read_and_written_is_fetched_when_it_begins(interpret: A
     assert np.array_equal(found, 100 + X[:4] + X[4:])
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("lookahead", [False, True])
 def test_blocks_that_were_fetched_before(interpret: Any, lookahead: bool) -> None:

@@ -67,6 +67,7 @@ def run(
     return found, wanted
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("maps", MAPS)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -78,6 +79,7 @@ def test_blocks_are_fetched_and_stored_as_their_indices_say(grid: tuple[int, ...
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("grid", [(3, 1), (2, 3)], ids=str)
 def test_the_definition_agrees(grid: tuple[int, ...]) -> None:
     ins, outs = MAPS["every second step"]

@@ -9,9 +9,12 @@ import pytest
 
 import palladio as pl
 import palladio.gpu as plgpu
+from tests.pipeline.model import check_everywhere
 
 BM, BN, BK = 16, 16, 16
 RNG = np.random.default_rng(0)
+
+pytestmark = pytest.mark.one_executor  # `check_everywhere` runs on several
 
 
 def operands(m: int, n: int, k: int) -> tuple[Any, Any]:
@@ -19,11 +22,9 @@ def operands(m: int, n: int, k: int) -> tuple[Any, Any]:
     return tuple(RNG.integers(-2, 3, shape).astype(np.float16) for shape in ((m, k), (k, n)))
 
 
-def checked(call: Any, *args: Any, schedules: int = 4) -> Any:
+def checked(call: Any, *args: Any) -> Any:
     """The result of a kernel that has no finding."""
-    report = pl.check(call, *args, schedules=schedules, seed=0)
-    assert report.ok, report
-    return call(*args)
+    return check_everywhere(call, *args, schedules=4)
 
 
 def codes(call: Any, *args: Any, schedules: int = 16) -> set[str]:
