@@ -62,8 +62,12 @@ def lines(finding: Any) -> set[str]:
     return {participant.location.function for participant in finding.participants}
 
 
-def test_programs_that_wait_for_each_other_have_no_finding() -> None:
+def test_programs_that_wait_for_each_other_share_their_rows() -> None:
     assert np.array_equal(call()(X), X * 4)
+
+
+@pytest.mark.one_executor
+def test_programs_that_wait_for_each_other_have_no_finding() -> None:
     assert pl.check(call(), X, schedules=200).ok
 
 

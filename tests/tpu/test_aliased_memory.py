@@ -14,6 +14,7 @@ import palladio.tpu as pltpu
 EXECUTORS = ["reference", "simulator", "cpu", pltpu.InterpretParams()]
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
 @pytest.mark.parametrize("space", [pl.ANY, pltpu.HBM])
 def test_arrays_in_main_memory_are_one(interpret: Any, space: Any) -> None:
@@ -39,6 +40,7 @@ def test_arrays_in_main_memory_are_one(interpret: Any, space: Any) -> None:
     assert not x.any()
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"])
 def test_a_write_through_such_an_input_is_kept(executor: str) -> None:
     def kernel(x: Any, out: Any) -> None:
@@ -74,6 +76,7 @@ def transposed(interpret: Any) -> Any:
     )(np.zeros((6, 3), np.int32))[::2]
 
 
+@pytest.mark.one_executor
 @pytest.mark.filterwarnings("ignore::palladio.NotCompiledWarning")
 @pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
 def test_blocks_are_fetched_when_the_grid_comes_to_them(interpret: Any) -> None:
@@ -83,6 +86,7 @@ def test_blocks_are_fetched_when_the_grid_comes_to_them(interpret: Any) -> None:
     assert np.array_equal(transposed(interpret), expected)
 
 
+@pytest.mark.one_executor
 @pytest.mark.filterwarnings("ignore::palladio.NotCompiledWarning")
 @pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
 def test_a_block_is_fetched_again_when_the_grid_comes_back(interpret: Any) -> None:
@@ -105,6 +109,7 @@ def test_a_block_is_fetched_again_when_the_grid_comes_back(interpret: Any) -> No
     assert x.tolist() == [0, 1]
 
 
+@pytest.mark.one_executor
 @pytest.mark.filterwarnings("ignore::palladio.NotCompiledWarning")
 @pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
 def test_an_input_that_stays_sees_the_stores_to_blocks_of_its_alias(interpret: Any) -> None:
@@ -125,6 +130,7 @@ def test_an_input_that_stays_sees_the_stores_to_blocks_of_its_alias(interpret: A
     assert call(np.zeros(3, np.int32)).tolist() == [1, 2, 2]
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
 def test_a_block_reaches_main_memory_when_the_grid_leaves_it(interpret: Any) -> None:
     def kernel(x: Any, out: Any, held: Any) -> None:
@@ -144,6 +150,7 @@ def test_a_block_reaches_main_memory_when_the_grid_leaves_it(interpret: Any) -> 
     assert call(np.array([0, 1, 2], np.int32)).tolist() == [10, 21, 32]
 
 
+@pytest.mark.one_executor
 @pytest.mark.filterwarnings("error::palladio.NotCompiledWarning")
 @pytest.mark.parametrize("interpret", [*EXECUTORS, "hopper-twin"], ids=str)
 def test_blocks_that_the_output_holds_are_fetched_as_they_were(interpret: Any) -> None:
@@ -178,6 +185,7 @@ def update(interpret: Any, index_map: Any = lambda i, order: (order[i],), block:
     )
 
 
+@pytest.mark.one_executor
 @pytest.mark.filterwarnings("error::palladio.NotCompiledWarning")
 @pytest.mark.parametrize("interpret", EXECUTORS, ids=str)
 @pytest.mark.parametrize("shifted", [False, True], ids=["loaded", "computed"])
@@ -189,6 +197,7 @@ def test_blocks_that_data_name_are_fetched_again(interpret: Any, shifted: bool) 
     assert x.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.one_executor
 @pytest.mark.filterwarnings("ignore::palladio.NotCompiledWarning")
 @pytest.mark.parametrize("interpret", ["reference", "simulator", "cpu"])
 def test_windows_that_data_name_may_overlap(interpret: Any) -> None:

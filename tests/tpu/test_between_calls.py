@@ -41,6 +41,7 @@ def finished(x: Any, copy: Any, semaphore: Any) -> Any:
     return pl.pallas_call(kernel, OUT, in_specs=specs, out_specs=WHOLE, input_output_aliases={1: 0})(x, copy, semaphore)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("shape", [(), (2,)])
 def test_one_call_starts_a_copy_and_the_next_waits_for_it(executor: str, shape: Any) -> None:
@@ -53,6 +54,7 @@ def test_a_semaphore_between_calls_is_its_count() -> None:
     assert semaphore.tolist() == [0, X.nbytes]
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_loop_carries_a_copy_that_is_in_flight(executor: str) -> None:
     @pl.jit
@@ -63,6 +65,7 @@ def test_a_loop_carries_a_copy_that_is_in_flight(executor: str) -> None:
         assert np.array_equal(chain(X), X + 3)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_call_hands_a_regular_semaphore_on(executor: str) -> None:
     def signals(semaphore: Any) -> None:
@@ -95,6 +98,7 @@ def test_a_check_goes_on_after_a_grid_that_deadlocks() -> None:
     assert {finding.code for finding in report.findings} == {"deadlock"}
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_kernel_closes_over_references(executor: str) -> None:
     def inner(refs: Any) -> None:
@@ -119,6 +123,7 @@ def test_a_kernel_closes_over_references(executor: str) -> None:
     assert np.array_equal(x, 2 * X + 1)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_call_changes_a_reference_outside_of_kernels(executor: str) -> None:
     total = pl.new_ref(np.zeros(8, np.float32))
@@ -158,6 +163,7 @@ def copied_by_two_launches(x: Any) -> Any:
     return y_ref[...]
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("function", [copied_by_two_launches, pl.jit(copied_by_two_launches)], ids=["eager", "staged"])
 def test_launches_close_over_a_semaphore_that_another_launch_made(function: Any, executor: str) -> None:
@@ -165,6 +171,7 @@ def test_launches_close_over_a_semaphore_that_another_launch_made(function: Any,
         assert np.array_equal(function(X), X)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_launch_takes_the_semaphores_of_another_as_arguments(staged: bool, executor: str) -> None:
@@ -189,6 +196,7 @@ def test_a_launch_takes_the_semaphores_of_another_as_arguments(staged: bool, exe
     assert np.array_equal(y, X)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("passed", [False, True])
 def test_a_reference_to_semaphores_keeps_their_counts(passed: bool, executor: str) -> None:
@@ -203,6 +211,7 @@ def test_a_reference_to_semaphores_keeps_their_counts(passed: bool, executor: st
         assert pl.freeze(count).counts == 6
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_value_of_semaphores_does_not_change(executor: str) -> None:
     def signals(semaphore: Any) -> None:
@@ -215,6 +224,7 @@ def test_a_value_of_semaphores_does_not_change(executor: str) -> None:
     assert repr(value) == "semaphore[]"
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_staged_function_takes_and_returns_semaphores(executor: str) -> None:
     def signals(_: Any, semaphores: Any) -> None:
@@ -225,6 +235,7 @@ def test_a_staged_function_takes_and_returns_semaphores(executor: str) -> None:
         assert add(add(made(REGULAR((2,))))).counts.tolist() == [0, 10]
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_kernel_of_a_grid_takes_the_semaphores_of_a_launch(kept: bool, executor: str) -> None:
@@ -240,6 +251,7 @@ def test_a_kernel_of_a_grid_takes_the_semaphores_of_a_launch(kept: bool, executo
         assert [call(given).tolist(), call(given).tolist()] == [[3], [6 if kept else 3]]
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_kernel_of_a_grid_closes_over_a_semaphore(executor: str) -> None:
     count = pl.empty_ref(REGULAR)
@@ -255,6 +267,7 @@ def test_a_kernel_of_a_grid_closes_over_a_semaphore(executor: str) -> None:
     assert pl.freeze(count).counts == 4
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_launch_leaves_memory_and_a_semaphore_to_the_cores_of_another_mesh(executor: str) -> None:
     scalar, tensor = pl.CoreMesh("scalar", 1), pltpu.create_tensorcore_mesh("tensor", num_cores=1)
@@ -289,6 +302,7 @@ def test_a_launch_that_waits_for_more_than_was_signalled_is_a_deadlock() -> None
         pl.kernel(waits, mesh=CORE)()
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_devices_make_and_take_semaphores(executor: str) -> None:
     mesh = pl.make_mesh((2,), ("x",))

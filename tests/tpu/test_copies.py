@@ -37,6 +37,7 @@ def test_a_described_copy_runs_when_it_is_started() -> None:
     assert np.array_equal(pl.pallas_call(kernel, OUT, scratch_shapes=[DMA])(X), X)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("executor", ["reference", "cpu", "simulator"])
 def test_a_copy_of_a_chosen_reference_adds(number: int, executor: str) -> None:
@@ -53,6 +54,7 @@ def test_a_copy_of_a_chosen_reference_adds(number: int, executor: str) -> None:
     assert np.array_equal(found[1 - number], given[1 - number])
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["cpu", "simulator"])
 def test_a_copy_of_a_dynamic_size_adds(executor: str) -> None:
     def kernel(n_ref: Any, x_ref: Any, o_ref: Any) -> None:
@@ -70,6 +72,7 @@ def test_a_copy_of_a_dynamic_size_adds(executor: str) -> None:
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
 def test_a_copy_that_adds_to_a_part_of_its_source_adds_what_the_source_held(executor: str) -> None:
     def kernel(x_ref: Any, o_ref: Any, buffer: Any) -> None:
@@ -276,6 +279,7 @@ def test_a_pipeline_passes_the_block_of_an_array_that_it_does_not_copy(space: An
     assert np.array_equal(call(x), x + 1)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"])
 def test_rows_are_gathered_and_scattered_by_the_indices_that_a_reference_holds(executor: str) -> None:
     def kernel(x: Any, at: Any, out: Any, held: Any, rows: Any) -> None:
@@ -297,6 +301,7 @@ def test_rows_are_gathered_and_scattered_by_the_indices_that_a_reference_holds(e
     assert np.array_equal(found[at[1]], X[at[0]] + 1)
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["reference", "simulator", "cpu"])
 def test_a_tree_of_references_is_copied_at_once(executor: str) -> None:
     def kernel(x_ref: Any, o_ref: Any, first: Any, second: Any) -> None:

@@ -110,6 +110,7 @@ def test_devices_along_two_axes_are_numbered_row_by_row() -> None:
     assert np.array_equal(call(X), X.reshape(4, 2, 4)[::-1].reshape(8, 4))
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["reference", "cpu", "simulator"])
 @pytest.mark.parametrize("tupled", [False, True])
 @pytest.mark.parametrize("shift", [4, -4])

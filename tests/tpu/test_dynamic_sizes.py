@@ -46,12 +46,14 @@ def moved(source: int, target: int, size: int) -> Any:
     return expected
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("numbers", [(0, 0, 8), (2, 5, 3), (7, 0, 1), (3, 3, 0), (0, 0, -2)])
 def test_as_many_rows_as_the_run_says(interpret: Any, numbers: tuple[int, int, int]) -> None:
     assert np.array_equal(call(rows, interpret)(*numbers), moved(*numbers[:2], max(numbers[2], 0)))
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_size_that_is_read_twice(interpret: Any) -> None:
     def kernel(numbers: Any, x: Any, _: Any, out: Any, arrived: Any) -> None:
@@ -71,6 +73,7 @@ def test_a_size_that_may_have_changed_between_two_reads() -> None:
         call(kernel, scratch=[pltpu.SMEM((1,), np.int32), DMA])(2)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_dynamic_sizes_along_two_axes_beside_static_indices(interpret: Any) -> None:
     def kernel(numbers: Any, x: Any, _: Any, out: Any, buffer: Any, arrived: Any) -> None:
@@ -87,6 +90,7 @@ def test_dynamic_sizes_along_two_axes_beside_static_indices(interpret: Any) -> N
     assert np.array_equal(call(kernel, interpret, scratch)(3, 2), expected)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_wait_through_another_descriptor_of_as_many_bytes(interpret: Any) -> None:
     def kernel(numbers: Any, x: Any, _: Any, out: Any, arrived: Any) -> None:
@@ -99,6 +103,7 @@ def test_a_wait_through_another_descriptor_of_as_many_bytes(interpret: Any) -> N
     assert np.array_equal(call(kernel, interpret)(2, 4), moved(0, 0, 6))
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_strided_part(interpret: Any) -> None:
     def kernel(numbers: Any, x: Any, _: Any, out: Any, arrived: Any) -> None:

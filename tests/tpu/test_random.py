@@ -37,6 +37,7 @@ def test_a_seed_decides_the_bits() -> None:
     assert len(np.unique(many)) == many.size
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_each_draw_is_a_new_one_in_loops_and_on_grids(executor: str) -> None:
     def kernel(out: Any) -> None:
@@ -125,6 +126,7 @@ def test_bits_in_place_of_a_mask() -> None:
     assert 0.4 < pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype))(x).mean() < 0.6
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_pipeline_fetches_a_key(executor: str) -> None:
     def draw(key: Any, out: Any) -> None:

@@ -46,6 +46,7 @@ def doubled(source: Any, target: Any, more: int = 0) -> None:
 ADDED = np.repeat([10 * device + core for device in range(4) for core in range(2)], 2)[:, None]
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 @pytest.mark.parametrize("staged", [False, True])
 def test_cores_close_over_references_of_run_state(executor: str, staged: bool) -> None:
@@ -56,6 +57,7 @@ def test_cores_close_over_references_of_run_state(executor: str, staged: bool) -
         assert np.array_equal(on_devices(function, staged), 2 * X + ADDED)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_second_launch_sees_what_the_first_one_wrote(executor: str) -> None:
     def function(x: Any) -> Any:
@@ -71,6 +73,7 @@ def test_a_second_launch_sees_what_the_first_one_wrote(executor: str) -> None:
         assert np.array_equal(on_devices(function), 2 * first + ADDED + 3)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_cores_copy_to_references_of_other_devices(executor: str) -> None:
     def function(x: Any) -> Any:
@@ -134,6 +137,7 @@ def test_a_part_of_it_is_taken_in_the_kernel() -> None:
         on_devices(function)
 
 
+@pytest.mark.one_executor
 @EXECUTORS
 def test_a_staged_function_of_a_device_launches_on_its_cores(executor: str) -> None:
     def added(x_ref: Any, o_ref: Any) -> None:
