@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,18 @@ def test_a_report_of_a_broken_one() -> None:
     assert finding.threads == ("block 0 thread", "block 0 thread")
     assert finding.schedule == "round_robin"
     assert str(report).endswith("1 finding in 4 schedules")
+
+
+@pytest.mark.parametrize(("exhaustive", "made"), [(False, 100), (True, 32)])
+def test_an_exhaustive_check_makes_random_schedules_for_repairs_alone(
+    exhaustive: bool, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, counts = sys.modules[pl.check.__module__], []
+    monkeypatch.setattr(
+        module, "sampled", lambda count, seed, make=module.sampled: counts.append(count) or make(2, seed)
+    )
+    assert pl.check(doubled(), X, schedules=100, exhaustive=exhaustive).ok
+    assert counts == [made]
 
 
 def test_a_finding_is_replayed_by_its_schedule() -> None:

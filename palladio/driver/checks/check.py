@@ -102,7 +102,7 @@ def check(
             raise PalladioTypeError("strict is a bool", argument="strict", got=repr(strict))
         seconds = _seconds(repairs)
         combinations = _combinations(sizes)
-        policies = [_named(schedule)] if schedule is not None else sampled(schedules or SAMPLED, seed)
+        policies = [_named(schedule)] if schedule is not None else sampled(_made(schedules, exhaustive), seed)
     report = Report(ignore=codes, strict=strict, call=partial(fn, *args, **combinations[0]), sizes=len(combinations))
     complete = exhaustive and schedule is None
     for sized in combinations:
@@ -164,6 +164,11 @@ def _is_picklable(value: Any) -> bool:
 def _repair(report: Report, runs: Sequence[Callable[[], Any]], policies: Sequence[Policy], seconds: float) -> None:
     """Add repairs to the errors of a report, checked under its schedules, at most `SAMPLED` of them."""
     report.findings = repair_all(report.findings, runs, policies[:SAMPLED], seconds)
+
+
+def _made(schedules: int | None, exhaustive: bool) -> int:
+    """The number of schedules to make. Those of an exhaustive check are for repairs alone, and each takes 3 KB."""
+    return min(schedules or SAMPLED, SAMPLED) if exhaustive else schedules or SAMPLED
 
 
 def _seconds(repairs: Any) -> float:
