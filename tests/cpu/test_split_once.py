@@ -196,6 +196,17 @@ def test_operands_that_are_split_apart(rows: int, depth: int, count: int, found:
 
 
 @on_the_model
+@pytest.mark.parametrize("others", [0, 40])
+def test_operands_whose_rows_are_far_apart_are_split_apart(others: int, tiles: Texts) -> None:
+    """Half of the rows between the first and the last one, or fewer, are an operand's."""
+    rng = np.random.default_rng(9)
+    x, matrices = normal(rng, (5, 16 + others, 32)), normal(rng, (3, 32, 16))
+    product, starts = Shifted((3, 16), [(0, 0)] * 3), [0, 1, 2]
+    assert_near(product(starts, x, matrices), product.exact(starts, x, matrices))
+    assert once(tiles) == (others == 0)
+
+
+@on_the_model
 def test_operands_in_different_memory_are_split_apart(tiles: Texts) -> None:
     rng = np.random.default_rng(7)
     arrays, matrices = normal(rng, (3, 40, 64)), normal(rng, (3, 64, 32))

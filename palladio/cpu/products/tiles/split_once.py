@@ -28,6 +28,9 @@ LEAST_OPERANDS = 3
 NEAR_BYTES = 1 << 15
 """The most bytes of the pieces of the rows of a panel, which stay in a first-level cache for the next operand."""
 
+MOST_BETWEEN = 2
+"""The most rows, for each row of an operand, from its first to its last one: those between are split too."""
+
 LEAST_SHARE = 0.75
 """The least share of the rows of tiles that neighbouring rows fill: those that lie apart need tiles of their own."""
 
@@ -134,6 +137,8 @@ def _rows(lefts: Sequence[PackSource]) -> _Rows | None:
     if between < depth or any(stride % between for stride in strides):  # type: ignore[operator]
         return None
     span = 1 + sum((n - 1) * stride // between for n, stride in zip(shape, strides, strict=True))  # type: ignore[operator]
+    if span > MOST_BETWEEN * lefts[0].rows:
+        return None
     return _Rows(arrays, between, depth, span)  # type: ignore[arg-type]
 
 
