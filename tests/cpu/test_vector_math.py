@@ -126,7 +126,7 @@ class Expected(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def expected(name: str) -> Expected:
-    """What a function should be."""
+    """The exact results of a function at its arguments, with what the tests read off them."""
     given = arguments(name)
     with np.errstate(all="ignore"):
         exact = FUNCTIONS[name][1](*(x.astype(np.float64) for x in given))

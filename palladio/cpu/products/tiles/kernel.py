@@ -190,17 +190,14 @@ class TileLoop:
         """The addresses of what is multiplied some turns later, line by line, the first one last."""
         e, step = self.e, self.pieces * TILE
         ahead = max(1, TILES_AHEAD // self.pieces) * step
+        panel, skipped = (here[0], ahead * ROW_BYTES) if self.left.places is None else (after[0], 0)
         for line in reversed(range(step)):
             for n in range(self.across):
                 yield e.pointer(here[1], ahead * self.wide + self.across * line * LINE_BYTES + n * LINE_BYTES, 1)
+            piece, row = divmod(line, TILE)
+            inside = e.add(e.mul(self.left.row, row), skipped + piece * self.left.piece)
             for r in range(self.down):
-                first = e.mul(self.between, r)
-                if self.left.places is None:
-                    yield e.pointer(here[0], e.add(first, ahead * ROW_BYTES + line * LINE_BYTES), 1)
-                else:
-                    piece, row = divmod(line, TILE)
-                    inside = e.add(e.mul(self.left.row, row), piece * self.left.piece)
-                    yield e.pointer(after[0], e.add(first, inside), 1)
+                yield e.pointer(panel, e.add(e.mul(self.between, r), inside), 1)
 
 
 @dataclass(frozen=True)

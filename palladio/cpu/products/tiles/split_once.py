@@ -7,9 +7,8 @@ rows from the first to the last of them are split together; else those of each o
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
@@ -40,21 +39,15 @@ class _InPieces(PackSource):
     """An operand whose pieces are in memory. They are multiplied in place, or copied where only some rows are.
 
     Fields:
-        pieces: the rows, in each its pieces one after the other.
-        first: the row of the operand's first element.
-        shape, apart: of the operand's rows, and how many rows are between them.
+        first: the words before its first row in the memory of `in_place`.
     """
 
-    pieces: StridedArray = None  # type: ignore[assignment]
-    first: Int = 0
-    shape: tuple[int, ...] = ()
-    apart: tuple[int, ...] = ()
+    in_place: StridedArray = field(kw_only=True)
+    first: Int = field(kw_only=True)
 
     def words(self, e: Emitter, i: Int, j: Int, width: int) -> Sequence[V]:
-        row = self.first
-        for position, apart in zip(renumbered(e, [i], (self.rows,), self.shape), self.apart, strict=True):
-            row = e.add(row, e.mul(position, apart))
-        place = self.pieces.address(e, (row, j))
+        row = renumbered(e, [i], (self.rows,), self.in_place.shape[:-1])
+        place = self.in_place.address(e, (*row, e.add(self.first, j)))
         type = vector(I32, width)
         return [e.load(type, e.pointer(place, n * self.columns * WORD, 1), WORD) for n in range(PIECES)]
 
@@ -97,14 +90,14 @@ def split_once(scope: Scope, lefts: Sequence[PackSource]) -> tuple[list[PackSour
         return None
     pieces = scope.arena.buffer(scope.e, (rows.room + TILE, rows.words), dtypes.INT32)  # a last tile may reach past
     starts = _split(scope, rows, pieces)
-    shape, strides = rows.forms[0].shape[:-1], rows.forms[0].strides[:-1]
-    apart = tuple(stride // rows.between for stride in strides)  # type: ignore[operator]
-    between = (*(n * rows.words for n in apart), 1)
-    there = StridedArray(pieces.base, between, (*shape, rows.words), dtypes.INT32)
-    found: list[PackSource] = []
-    for left, first in zip(lefts, starts, strict=True):
-        plain = PackSource(left.rows, left.columns // 2, left.element, None, None, left.reads, in_place=there)
-        found.append(_InPieces(**vars(plain), pieces=pieces, first=first, shape=shape, apart=apart))
+    *shape, _ = rows.forms[0].shape
+    *strides, _ = rows.forms[0].strides
+    between = [stride // rows.between * rows.words for stride in strides]  # type: ignore[operator]
+    there = StridedArray(pieces.base, (*between, 1), (*shape, rows.words), dtypes.INT32)
+    found: list[PackSource] = [
+        _InPieces(left.rows, left.columns // 2, left.element, None, None, left.reads, in_place=there, first=first)
+        for left, first in zip(lefts, starts, strict=True)
+    ]
     return found, _places(scope, rows, starts)
 
 
@@ -113,7 +106,7 @@ def _places(scope: Scope, rows: _Rows, starts: Sequence[Int]) -> V:
     e, tiles = scope.e, rows.depth // (2 * TILE)
     places = scope.arena.buffer(e, (len(starts) * tiles + 1,), dtypes.INT64)
     for n, first in enumerate(starts):
-        begin = e.mul(first, rows.words * WORD)
+        begin = e.mul(first, WORD)
         for number in range(tiles):
             places.put(e, (n * tiles + number,), e.index(e.add(begin, number * ROW_BYTES)), 1)
     places.put(e, (len(starts) * tiles,), i64(0), 1)
@@ -143,7 +136,7 @@ def _rows(lefts: Sequence[PackSource]) -> _Rows | None:
 
 
 def _split(scope: Scope, rows: _Rows, pieces: StridedArray) -> list[Int]:
-    """Split the rows; returns where the first row of each operand is."""
+    """Split the rows; returns the number of words before the first row of each operand."""
     e, count, span = scope.e, len(rows.forms), rows.span
     row_bytes = i64(rows.between * WORD)
     addresses = [e.value(I64, f"ptrtoint {array.base} to i64") for array in rows.forms]
@@ -170,4 +163,5 @@ def _split(scope: Scope, rows: _Rows, pieces: StridedArray) -> list[Int]:
             numbers = source.at(e, (row, e.mul(word, 2)), 2 * TILE)
             for n, value in enumerate(neighbours_joined(e, numbers)):
                 pieces.put(e, (target, e.add(word, n * rows.depth // 2)), value, TILE)
-    return [e.select(together, number, i64(n * span)) for n, number in zip(itertools.count(), apart)]
+    firsts = [e.select(together, number, i64(n * span)) for n, number in enumerate(apart)]
+    return [e.mul(first, rows.words) for first in firsts]
