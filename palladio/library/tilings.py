@@ -143,6 +143,7 @@ def _threads(m: int, k: int, n: int, matrices: int) -> int:
     return 1 if brief and matrices * k * n * SUM_BYTES <= host.cache_bytes[1] else host.threads
 
 
+@pl.checked_call
 def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """The tiling that `gmm` chooses for `[m, k] x [groups, k, n]`.
 
@@ -165,6 +166,7 @@ def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
     return MOST_VECTORS < m <= ROWS_OF_GROUP * groups and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
 
 
+@pl.checked_call
 def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """The tiling that `tgmm` chooses for the sums over m rows in `groups` groups, of `[k, n]` each.
 
@@ -179,6 +181,7 @@ def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]
     return m, tk, tn
 
 
+@pl.checked_call
 def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     """The tiling that `matmul` chooses for `[m, k] x [k, n]`.
 
@@ -194,6 +197,7 @@ def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     return evenly(m, m, by_rows, LEAST_TILE_ROWS), tk, tn
 
 
+@pl.checked_call
 def attention_blocks(heads: int, m: int, d: int, n: int | None = None, causal: bool = False) -> tuple[int, int]:
     """The numbers of queries and keys of a block that `attention` chooses.
 

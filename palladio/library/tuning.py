@@ -78,6 +78,7 @@ class Tuned:
         return self.seconds[self.model] / self.seconds[self.tiling]
 
 
+@pl.checked_call
 def tune(
     function: Callable[..., Any],
     lhs: Array,

@@ -94,6 +94,7 @@ ENTRIES: list[Any] = [
     *(plgpu.emit_pipeline, plgpu.emit_pipeline_warp_specialized, pltpu.emit_pipeline, pltpu.InterpretParams),
     *(pltpu.PrefetchScalarGridSpec, pltpu.TensorCoreMesh, pltpu.ScalarSubcoreMesh, pltpu.VectorSubcoreMesh),
     *(library.matmul, library.softmax, library.rms_norm, library.attention, library.gmm, library.tgmm, library.gmm_vjp),
+    *(library.gmm_tiling, library.tgmm_tiling, library.matmul_tiling, library.attention_blocks, library.tune),
     *(library.make_group_metadata, library.hopper.matmul, library.hopper.gmm, library.hopper.attention),
     *(library.hopper.MatmulConfig, library.hopper.AttentionConfig),
 ]
