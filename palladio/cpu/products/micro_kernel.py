@@ -79,7 +79,7 @@ def micro_kernel(
     elif streams:
         kernel.prefetching(found)
     else:
-        kernel.until(i64(0))
+        kernel.until(i64(0), together=1 if packs else STEPS_TOGETHER)
     kernel.store_sums()
     return "\n".join([_head(name, streams, packs, begins, rows > 0) + " {", *e.lines, "  ret void", "}"]), e.declared
 
@@ -238,12 +238,13 @@ class _MicroKernel:
             self.e.prefetch(self.far.get(), level=1)
             self.far.set(self.e.pointer(self.far.get(), self.strides[0], self.word.itemsize))
 
-    def until(self, last: V, prefetch: Callable[[], None] = lambda: None) -> None:
-        """Steps until only `last` remain, with prefetches from the left panel in each."""
+    def until(self, last: V, prefetch: Callable[[], None] = lambda: None, together: int = 1) -> None:
+        """Steps until only `last` remain, some together while there are as many, with prefetches from the left."""
         e = self.e
-        with e.repeat(functools.partial(self.remain, last, 1)):
-            self.steps(1, prefetch)
-            self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(1)))
+        for count in sorted({1, together}, reverse=True):
+            with e.repeat(functools.partial(self.remain, last, count)):
+                self.steps(count, prefetch)
+                self.remaining.set(e.binary("sub nuw nsw", self.remaining.get(), i64(count)))
 
     def steps(self, count: int, prefetch: Callable[[], None]) -> None:
         """Some steps one after the other, with prefetches in each."""
@@ -267,9 +268,9 @@ class _MicroKernel:
         return found
 
     def columns(self, place: V, size: int) -> list[V]:
-        """A step of the packed right panel; that of a later step is prefetched."""
+        """A step of the packed right panel; that of a later step is prefetched if there is time."""
         e = self.e
-        for offset in range(0, size, LINE_BYTES):
+        for offset in range(0, size if host.current().prefetches else 0, LINE_BYTES):
             e.prefetch(e.pointer(place, STEPS_AHEAD * size + offset, 1), level=1)
         return [e.load(self.words, each, self.word.itemsize) for each in self.places(place)]
 

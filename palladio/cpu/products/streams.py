@@ -51,8 +51,7 @@ class Streams:
         self.e = e
         self.blocking = blocking
         self.left = left
-        # Prefetching takes forty instructions in each step, more than a step of narrow vectors has.
-        self.prefetches = host.current().vector_bytes == 64 and not blocking.on_tiles
+        self.prefetches = host.current().prefetches and not blocking.on_tiles
         self.number: Int = 0
         self.pace: Int = 0
         self.into: StridedArray | None = None

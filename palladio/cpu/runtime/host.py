@@ -79,6 +79,14 @@ class Processor:
         )
 
     @property
+    def prefetches(self) -> bool:
+        """True if micro-kernels have time to prefetch.
+
+        A step of narrow vectors is too short: it multiplies 12 vectors in 6 cycles, with 8 of the 12 possible loads.
+        """
+        return self.vector_bytes == 64
+
+    @property
     def sums(self) -> tuple[int, int]:
         """The rows, and the bytes of each row, of sums that its registers hold beside the factors."""
         if self.vector_bytes == 64:
