@@ -55,7 +55,15 @@ from palladio.library.staging import (
     tensor_of,
     zeros,
 )
-from palladio.library.tilings import MOST_VECTORS, ROWS_READ, gmm_tiling, groups_are_spread, tgmm_tiling, tuned
+from palladio.library.tilings import (
+    MOST_VECTORS,
+    ROWS_READ,
+    gmm_tiling,
+    groups_are_spread,
+    tgmm_tiling,
+    threads_of,
+    tuned,
+)
 
 Array = Any
 
@@ -368,7 +376,7 @@ def _of_any_rows(problem: Problem, transpose: bool, interpret: Any, operands: Se
     sizes, offset, lhs, rhs = operands
     groups = _staged_groups(problem.groups, len(sizes))
     # Where several threads compute a product, each takes the next group when it is free. A brief product is one task.
-    spread = tn < problem.n or groups_are_spread(problem.m, problem.k, problem.n, problem.groups)
+    spread = tn < problem.n or threads_of(problem.m, problem.k, problem.n, problem.groups) > 1
     apart = tm >= problem.m and spread
     if tm >= problem.m:
         tm = rows = max(ANY_ROWS, _power_of_two(problem.m))

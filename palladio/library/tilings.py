@@ -26,6 +26,9 @@ PAIR_COLUMNS = 16
 """Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, or float32 on tile registers, which
 sums in another order."""
 
+MOST_BYTES_WITHOUT_PAIRS = 32
+"""Processors with vectors of at most this many bytes multiply no pairs."""
+
 LEAST_TILE_ROWS = 8
 """The fewest rows of a tile if rows are divided: a product of up to four rows sums in another order."""
 
@@ -102,7 +105,7 @@ def _even_columns(n: int, most: int, parts: int, granule: int, largest: int = MO
     Args:
         largest: more than twice as many columns are divided with a remainder if no divisor of n is large enough.
     """
-    if n % PAIR_COLUMNS == 0:
+    if n % PAIR_COLUMNS == 0 and pl.processor().vector_bytes > MOST_BYTES_WITHOUT_PAIRS:
         return PAIR_COLUMNS * evenly(n // PAIR_COLUMNS, most // PAIR_COLUMNS, parts, max(1, granule // PAIR_COLUMNS))
     wanted = pl.cdiv(pl.cdiv(n, most), parts) * parts
     sizes = [size for size in range(min(n, granule), min(n, 2 * largest) + 1) if n % size == 0]
@@ -136,7 +139,7 @@ def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> 
     return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
 
 
-def _threads(m: int, k: int, n: int, matrices: int) -> int:
+def threads_of(m: int, k: int, n: int, matrices: int) -> int:
     """The number of threads of a product: one, if it is brief and its matrices are close to that thread."""
     host = pl.processor()
     brief = 2 * m * k * n <= BRIEF_OPERATIONS * host.vector_bytes
@@ -157,12 +160,12 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """
     if groups_are_spread(m, k, n, groups):
         return m, *_columns(k, n, 1, spread=True)
-    return m, *_columns(k, n, _threads(m, k, n, groups), m if m <= FEW_ROWS else 0)
+    return m, *_columns(k, n, threads_of(m, k, n, groups), m if m <= FEW_ROWS else 0)
 
 
 def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
     """True if a grouped product of a few rows a group is spread over the threads by its groups, not by columns."""
-    threads = _threads(m, k, n, groups)
+    threads = threads_of(m, k, n, groups)
     return MOST_VECTORS < m <= ROWS_OF_GROUP * groups and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
 
 
@@ -177,7 +180,7 @@ def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]
     rows = 1024 if m >= 256 * groups else 256
     granule = 2 * pl.processor().vector_bytes // SUM_BYTES
     tn = evenly(n, MOST_COLUMNS, 1, granule)
-    tk = evenly(k, rows, max(1, _threads(m, k, n, groups) // pl.cdiv(n, tn)), granule)
+    tk = evenly(k, rows, max(1, threads_of(m, k, n, groups) // pl.cdiv(n, tn)), granule)
     return m, tk, tn
 
 
@@ -185,14 +188,15 @@ def tgmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]
 def matmul_tiling(m: int, k: int, n: int) -> tuple[int, int, int]:
     """The tiling that `matmul` chooses for `[m, k] x [k, n]`.
 
-    The columns are divided among the threads, and the rows too if there are too few columns.
+    The columns are divided among the threads, and the rows too if there are too few columns, or they do not divide.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
     """
-    threads = _threads(m, k, n, 1)
+    threads = threads_of(m, k, n, 1)
     by_columns = min(threads, pl.cdiv(n, LEAST_COLUMNS))
     tk, tn = _columns(k, n, by_columns, m if m <= MOST_VECTORS else 0)
+    by_columns = min(by_columns, pl.cdiv(n, tn))  # they may not divide evenly
     by_rows = min(max(1, m // LEAST_TILE_ROWS), pl.cdiv(threads, by_columns))
     return evenly(m, m, by_rows, LEAST_TILE_ROWS), tk, tn
 

@@ -86,6 +86,21 @@ def test_a_dense_product_has_a_tile_for_every_thread(host):
         assert math.ceil(m / tm) * math.ceil(n / tn) >= min(host.threads, 32)
 
 
+@pytest.mark.parametrize("host", HOSTS[1:2], ids=lambda host: host.name, indirect=True)  # others need whole pairs
+def test_columns_that_are_an_odd_multiple_of_a_pairs_are_halved_without_pairs(host):
+    for n in (688, 752, 1008, 1072):
+        count, rest = divmod(n, gmm_tiling(4096, 1024, n)[2])
+        assert (count % 2, rest) == (0, 0)
+
+
+def test_rows_are_divided_where_columns_do_not_divide(host):
+    for m, n in ((512, 509), (1000, 817), (4096, 1009)):
+        tm, _, tn = matmul_tiling(m, 512, n)
+        assert tn < n or math.ceil(m / tm) >= min(host.threads, m // 20)
+    assert matmul_tiling(4096, 512, 50257)[0] == 4096
+    assert matmul_tiling(10, 512, 509)[0] == 10
+
+
 @pytest.mark.parametrize("n", [1, 5, 16, 33, 100, 101, 384, 1000, 1008, 2003, 2006, 3149, 3584])
 def test_what_sums_depend_on_is_chosen_whatever_the_threads(n, monkeypatch):
     found = set()
