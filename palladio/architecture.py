@@ -178,6 +178,26 @@ program halves(i0:i32[], out:ref<any, i32[1]>) {
   return
 }
 
+Slices: an index by an array that counts along an axis is a slice. `slice_indices` finds those of kernels in the style of
+Triton, whose elements the CPU then accesses in vectors.
+
+>>> import palladio.numpy as jnp
+>>> from palladio.lower import slice_indices
+>>> def doubled(x, out):
+...     rows = pl.program_id(0) * 4 + jnp.arange(4)
+...     out[rows] = x[rows] * 2
+
+>>> double = pl.pallas_call(doubled, out_shape=pl.ShapeDtypeStruct((8,), np.float32), grid=(2,))
+>>> (eqn,) = run_passes(whole(double, np.ones(8, np.float32)), [*CLEAN, slice_indices, *CLEAN]).eqns
+>>> print(print_program(eqn.kernel))
+program doubled(i0:i32[], x:ref<any, f32[8]>, out:ref<any, f32[8]>) {
+  a:i32[] = mul i0, 4:i32
+  b:f32[4] = load x[a:+4]
+  c:f32[4] = mul b, 2.0:f32
+  store out[a:+4], c
+  return
+}
+
 Inside: an access that cannot leave its array is marked, `x[:, column!]`, and gets no guard. `prove_inside` marks the
 column of the example, the index of a loop over three columns, and its blocks: two of four rows lie inside eight rows.
 

@@ -36,6 +36,7 @@ from palladio.lower import (
     place,
     prove_inside,
     schedule,
+    slice_indices,
     split_roles,
     view,
 )
@@ -54,13 +55,26 @@ class Emitted(Protocol):
 
 
 CLEAN = (simplify, merge_common_subexpressions, remove_dead_code)
-_LOWERED = (*CLEAN, fold_ranges, *CLEAN, place, prove_inside, schedule)
+_FOLDED = (*CLEAN, fold_ranges, *CLEAN)
+_SCHEDULED = (place, prove_inside, schedule)
+_LOWERED = (*_FOLDED, *_SCHEDULED)
 
 # The evaluator runs the traced program: the definition must not depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     REFERENCE.name: (),
     SIMULATOR.name: (),
-    CPU.name: (*_LOWERED, view, fuse, bound_zeros, join_products, keep_arrays, initialize),
+    CPU.name: (
+        *_FOLDED,
+        slice_indices,
+        *CLEAN,
+        *_SCHEDULED,
+        view,
+        fuse,
+        bound_zeros,
+        join_products,
+        keep_arrays,
+        initialize,
+    ),
     HOPPER_TWIN.name: (*_LOWERED, split_roles, view, fuse),
     HOPPER.name: (*_LOWERED, split_roles, view, fuse),
 }

@@ -11,12 +11,14 @@ from palladio.lower.fusion import bound_zeros, fuse, join_products, keep_arrays
 from palladio.lower.grids import initialize, schedule
 from palladio.lower.place import place
 from palladio.lower.prove_inside import prove_inside
+from palladio.lower.slice_indices import slice_indices
 from palladio.lower.split_roles import split_roles
 from palladio.lower.view import view
 from palladio.passes.pipeline import Pass
 
 LOWERINGS: tuple[Pass, ...] = (
     fold_ranges,
+    slice_indices,
     place,
     prove_inside,
     schedule,
@@ -40,6 +42,7 @@ __all__ = [
     "place",
     "prove_inside",
     "schedule",
+    "slice_indices",
     "split_roles",
     "view",
 ]

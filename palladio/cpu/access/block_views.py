@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from palladio.cpu.access.gather import one_by_one
+from palladio.cpu.access.parts import Part, copy_part, fill_part
 from palladio.cpu.access.views import Bound, BufferView, as_index, between
-from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
 from palladio.cpu.emit.llvm_types import I64
@@ -72,8 +72,9 @@ class DenseBlock:
             fill(self.e, self.copy, dtypes.uninitialized(self.copy.dtype))
             if rows is not None:
                 with self.e.when(self.e.compare("icmp slt", rows, i64(array.shape[0]))):
-                    one_by_one(self.e, self.copy.shape, self.copy_zero)
-            one_by_one(self.e, self.copy.shape, self.copy_in)
+                    known = replace(Part.of(self.e, self.of_type), buffer=self.copy)
+                    fill_part(self.e, known, self.copy.dtype, np.zeros((), self.copy.dtype))
+            copy_part(self.e, Part.of(self.e, self.view).bits, Part.whole(self.copy).bits)
         strides = tuple(
             self.e.choose(guard, there, here)
             for there, here in zip(self.buffer.strides, self.copy.strides, strict=True)
@@ -91,7 +92,6 @@ class DenseBlock:
         offset: Int = 0
         strides: list[Int] = []
         bounds: list[Bound] = []
-        self.of_type = BufferView(array)
         proven = (block.inside if guarded else ()) or (not guarded,) * len(block.dims)
         axes = zip(block.coordinates, array.strides, array.shape, proven, strict=True)
         for axis, (row, stride, known, is_inside) in enumerate(axes):
@@ -108,9 +108,10 @@ class DenseBlock:
             if any(row.strides):
                 strides.append(stride)
         self.view.bounds = bounds
-        self.of_type.bounds = [replace(bound, extent=known) for bound, known in zip(bounds, array.shape, strict=True)]
         base = e.pointer(array.base, offset, array.dtype.itemsize)
         self.view.buffer = StridedArray(base, tuple(strides), block.block_shape, array.dtype)
+        self.of_type = BufferView(self.view.buffer)
+        self.of_type.bounds = [replace(bound, extent=known) for bound, known in zip(bounds, array.shape, strict=True)]
 
     def moved(self, scope: Scope, first: V) -> V:
         """True at the first step, and where the indices differ from those of the step before; stores the indices."""
@@ -132,25 +133,11 @@ class DenseBlock:
             mark = self.e.select(self.guard, mark, nowhere)
         return BlockMarks(mark, self.buffer, marks.rows)
 
-    def copy_zero(self, index: Sequence[Int]) -> None:
-        with self.e.when(self.of_type.inside(self.e, index)):
-            self.copy.put(self.e, index, registers.constant(self.e, np.asarray(0), self.copy.dtype), 1)
-
-    def copy_in(self, index: Sequence[Int]) -> None:
-        with self.e.when(self.view.inside(self.e, index)):
-            self.copy.put(self.e, index, self.view.buffer.at(self.e, index, 1), 1)
-
     def write_back(self) -> None:
         """Write the elements that are inside the array back to it."""
-        if self.outside is None:
-            return
-
-        def element(index: Sequence[Int]) -> None:
-            with self.e.when(self.view.inside(self.e, index)):
-                self.view.buffer.put(self.e, index, self.copy.at(self.e, index, 1), 1)
-
-        with self.e.when(self.outside):
-            one_by_one(self.e, self.copy.shape, element)
+        if self.outside is not None:
+            with self.e.when(self.outside):
+                copy_part(self.e, Part.whole(self.copy).bits, Part.of(self.e, self.view).bits)
 
 
 class GatheredBlock:

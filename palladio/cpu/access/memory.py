@@ -1,7 +1,7 @@
 """Loads, stores and their counterparts on values, on the CPU.
 
 A stack of transforms over memory is usually a view of it. If the view may reach outside of an axis, the kernel tests
-whether it does: inside, it uses the view; outside, a copy that is made element by element.
+whether it does: inside, it uses the view; outside, a copy of the part that is inside.
 """
 
 from __future__ import annotations
@@ -9,10 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palladio.cpu.access.gather import Selection, copied, one_by_one, settled, store_combined
+from palladio.cpu.access.parts import Part, copy_part, each_inside
 from palladio.cpu.access.views import BufferView, viewed
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V
-from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, merged, stream, widths, write
+from palladio.cpu.emit.lazy_array import (
+    Allocation,
+    LazyArray,
+    StridedArray,
+    array_in,
+    fill,
+    merged,
+    stream,
+    widths,
+    write,
+)
 from palladio.cpu.emit.scope import BlockMarks, RefBinding, Rule, Scope
 from palladio.lower.refused import Refused
 from palladio.ops.references.memory import Transforms
@@ -97,8 +108,10 @@ def _read_scalar(scope: Scope, view: BufferView, guard: V) -> LazyArray:
 
 def _copy_inside(scope: Scope, view: BufferView, copy: StridedArray) -> None:
     e = scope.e
-    nothing = registers.constant(e, dtypes.uninitialized(copy.dtype), copy.dtype)
-    one_by_one(e, copy.shape, lambda index: copy.put(e, index, nothing, 1))
+    fill(e, copy, dtypes.uninitialized(copy.dtype))
+    if view.by_axis:
+        copy_part(e, Part.of(e, view).bits, Part.whole(copy).bits)
+        return
 
     def element(index: Sequence[Int]) -> None:
         with e.when(view.inside(e, index)):
@@ -128,6 +141,8 @@ def put(access: Access, value: LazyArray, streamed: bool = False) -> None:
     def in_part() -> None:
         if target.shape and view.bounds is None:
             access.store(value)
+        elif target.shape == value.shape and value.buffer is not None and view.by_axis:
+            copy_part(e, Part.whole(value.buffer).bits, Part.of(e, view).bits)
         elif target.shape:
             one_by_one(e, target.shape, element)
 
@@ -196,11 +211,26 @@ def _store_masked(
     scope: Scope, ref: RefBinding, value: LazyArray, mask: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
     """Vectors are used if no other worker writes the elements between those under the mask."""
-    if not transforms and len(value.shape or mask.shape) == 2 and ref.memory.exclusive:
+    view = viewed(scope, ref.buffer, transforms, indices) if ref.memory.exclusive else None
+    if view is None or not view.by_axis or not view.buffer.shape:
+        store_combined(scope, ref.buffer, value, indices, transforms, mask=mask)
+    elif not transforms and len(ref.buffer.shape) == 2:
         put_where(scope.e, mask, value, ref.buffer)
     else:
-        store_combined(scope, ref.buffer, value, indices, transforms, mask=mask)
+        _put_where_inside(scope, settled(scope, mask), settled(scope, value), view)
     return ()
+
+
+def _put_where_inside(scope: Scope, mask: LazyArray, value: LazyArray, view: BufferView) -> None:
+    """Write the elements of a view that are inside its array and under a mask."""
+    e, target = scope.e, view.buffer
+
+    def put(index: tuple[Int, ...], width: int) -> None:
+        new = value.at(index if value.shape else (), width)
+        chosen = mask.at(index if mask.shape else (), width)
+        target.put(e, index, e.select(chosen, new, target.at(e, index, width)), width)
+
+    each_inside(e, Part.of(e, view), put)
 
 
 def _store_rows(

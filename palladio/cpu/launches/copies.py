@@ -1,23 +1,18 @@
-"""Copies on the CPU: done synchronously by the thread that starts them, which then arrives for them.
-
-Elements outside of an array are excluded from a copy axis by axis, so a copy at an edge goes row by row like any other.
-"""
+"""Copies on the CPU: done synchronously by the thread that starts them, which then arrives for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from palladio.cpu.access.gather import Selection, settled, store_combined
 from palladio.cpu.access.memory import Access, combine, read
+from palladio.cpu.access.parts import Part, bits_of, copy_part, fill_part
 from palladio.cpu.access.views import Bound, BufferView
-from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import TRUE, Emitter, Int, V, i64
-from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, fill, scalar_array
-from palladio.cpu.emit.llvm_types import I64
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, scalar_array
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.launches.barriers import (
     BarrierWords,
@@ -38,132 +33,6 @@ from palladio.types.transforms import Index, Operand, Peer, SliceEntry
 Stacks = tuple[Transforms, ...]
 # The value of reads outside of an array, by the dtype of the elements.
 Outside = Callable[[DType], object]
-Bounds = list[tuple[Int, Int]]
-
-_BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
-
-
-def bits_of(buffer: StridedArray) -> StridedArray:
-    """The buffer as one of unsigned integers of the same width, for copies of bits."""
-    dtype = dtypes.SHORT_NAMES[_BITS[buffer.dtype.itemsize]]
-    return StridedArray(buffer.base, buffer.strides, buffer.shape, dtype)
-
-
-@dataclass(frozen=True)
-class Part:
-    """The part of a view inside its array: a range of positions along each axis, if the conditions hold."""
-
-    buffer: StridedArray
-    bounds: Bounds
-    conditions: list[V]
-
-    @staticmethod
-    def of(e: Emitter, view: BufferView) -> Part:
-        """The part of a view that lies inside."""
-        bounds: Bounds = [(0, extent) for extent in view.buffer.shape]
-        conditions: list[V] = []
-        for bound in view.bounds or ():
-            if not isinstance(bound.first, V):
-                continue
-            axis = next((axis for axis, stride in enumerate(bound.strides) if stride), None)
-            if axis is None:
-                conditions.append(e.compare("icmp ult", bound.first, i64(bound.extent)))
-                continue
-            size, step = view.buffer.shape[axis], bound.strides[axis]
-            inside = (
-                _first_inside(e, bound.first, size, step),
-                _end_inside(e, bound.first, size, step, bound.extent),
-            )
-            bounds[axis] = inside if bounds[axis] == (0, size) else _both(e, bounds[axis], inside)
-        return Part(view.buffer, bounds, conditions)
-
-    def and_of(self, e: Emitter, other: Part) -> tuple[Bounds, list[V]]:
-        """The intersection of two ranges."""
-        bounds = [_both(e, mine, theirs) for mine, theirs in zip(self.bounds, other.bounds, strict=True)]
-        return bounds, [*self.conditions, *other.conditions]
-
-
-def _extreme(e: Emitter, name: str, x: Int, y: Int) -> Int:
-    if isinstance(x, int) and isinstance(y, int):
-        return max(x, y) if name == "smax" else min(x, y)
-    return e.intrinsic(name, I64, e.index(x), e.index(y))
-
-
-def _both(e: Emitter, one: tuple[Int, Int], other: tuple[Int, Int]) -> tuple[Int, Int]:
-    """The positions in two ranges."""
-    return _extreme(e, "smax", one[0], other[0]), _extreme(e, "smin", one[1], other[1])
-
-
-def _limited(e: Emitter, value: Int, size: int) -> Int:
-    return _extreme(e, "smin", _extreme(e, "smax", value, 0), size)
-
-
-def _first_inside(e: Emitter, first: V, size: int, step: Int) -> Int:
-    """The first position with `first + position * step >= 0`."""
-    before = e.sub(0, first)
-    if step != 1:
-        before = e.binary("sdiv", e.index(e.add(before, e.sub(step, 1))), e.index(step))
-    return _limited(e, before, size)
-
-
-def _end_inside(e: Emitter, first: V, size: int, step: Int, extent: int) -> Int:
-    """The position past the last with `first + position * step < extent`."""
-    left = e.sub(extent, first)
-    if step != 1:
-        left = e.binary("sdiv", e.index(e.add(left, e.sub(step, 1))), e.index(step))
-    return _limited(e, left, size)
-
-
-def _sweep(e: Emitter, bounds: Bounds, body: Callable[[tuple[Int, ...]], None], at: tuple[Int, ...] = ()) -> None:
-    """Run `body(index)` for all positions within bounds."""
-    if len(at) == len(bounds):
-        body(at)
-        return
-    with e.loop(*bounds[len(at)]) as position:
-        _sweep(e, bounds, body, (*at, position))
-
-
-def _neighbours(buffer: StridedArray) -> bool:
-    return bool(buffer.strides) and buffer.strides[-1] == 1
-
-
-def copy_part(e: Emitter, source: Part, target: Part) -> None:
-    """target = source where both are inside."""
-    bounds, conditions = source.and_of(e, target)
-    there, here = source.buffer, target.buffer
-    size = there.dtype.itemsize
-    with e.when(e.truth(conditions)):
-        if bounds == [(0, extent) for extent in there.shape] and there.contiguous and here.contiguous:
-            _move(e, here.base, there.base, math.prod(there.shape) * size)
-        elif _neighbours(there) and _neighbours(here):
-            first, end = bounds[-1]
-            count = e.sub(end, first)
-            some = None if isinstance(count, int) else e.compare("icmp sgt", count, i64(0))
-            with e.when(some):
-                _sweep(
-                    e,
-                    bounds[:-1],
-                    lambda at: _move(
-                        e, here.address(e, (*at, first)), there.address(e, (*at, first)), e.mul(count, size)
-                    ),
-                )
-        else:
-            _sweep(e, bounds, lambda at: here.put(e, at, there.at(e, at, 1), 1))
-
-
-def _move(e: Emitter, target: V, source: V, size: Int) -> None:
-    e.declared["llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-    e.line(f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, {e.index(size)}, i1 false)")
-
-
-def _fill_part(e: Emitter, part: Part, dtype: DType, value: object) -> None:
-    bits = np.asarray(value, dtype).view(part.buffer.dtype)
-    if not part.conditions and all(bound == (0, extent) for bound, extent in zip(part.bounds, part.buffer.shape)):
-        fill(e, part.buffer, bits)
-        return
-    constant = registers.constant(e, bits, part.buffer.dtype)
-    with e.when(e.truth(part.conditions)):
-        _sweep(e, part.bounds, lambda at: part.buffer.put(e, at, constant, 1))
 
 
 def copy_views(e: Emitter, source: BufferView, target: BufferView, dtype: DType, outside: Outside | None) -> None:
@@ -172,7 +41,7 @@ def copy_views(e: Emitter, source: BufferView, target: BufferView, dtype: DType,
     guard = e.truth(source.guards)
     if guard is not None and outside is not None:
         with e.when(e.negated(guard)):
-            _fill_part(e, here, dtype, outside(dtype))
+            fill_part(e, here, dtype, outside(dtype))
     copy_part(e, there, here)
 
 

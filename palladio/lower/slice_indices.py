@@ -1,0 +1,233 @@
+"""Indices by arrays that count along an axis become slices, whose elements are neighbours in memory.
+
+`x[start + arange(64)]` selects what `x[ds(start, 64)]` does, outside of x too, where neither reads or writes anything.
+Kernels in the style of Triton index so everywhere: `x[rows[:, None], columns[None, :]]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from palladio.ir.core import Atom, Eqn, Literal, Program
+from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
+from palladio.ops.arrays import arithmetic, shape
+from palladio.ops.control import cond, loop, scope
+from palladio.passes.pipeline import ANY, Pass
+from palladio.types import dtypes
+from palladio.types.transforms import (
+    Index,
+    IndexEntry,
+    Operand,
+    Reshape,
+    SliceEntry,
+    Transform,
+    Transpose,
+    index_shape,
+    transformed,
+)
+from palladio.types.types import ArrayType, RefType, Shape
+
+_WIDE = (dtypes.INT32, dtypes.INT64)
+"""Narrower integers may overflow inside an array, where counting would begin again at its other end."""
+
+
+@dataclass(frozen=True)
+class _Count:
+    """An array of integers that counts along one axis.
+
+    Fields:
+        terms: scalars, each with its factor, whose sum with `constant` is the first element.
+        axis, stride: the axis, and the distance of neighbours along it.
+    """
+
+    terms: tuple[tuple[Atom, int], ...]
+    constant: int
+    axis: int
+    stride: int
+
+    def plus(self, value: Atom, factor: int) -> _Count:
+        """This array plus a multiple of a scalar."""
+        if isinstance(value, Literal):
+            return replace(self, constant=self.constant + factor * int(value.value))
+        return replace(self, terms=(*self.terms, (value, factor)))
+
+    def times(self, factor: int) -> _Count:
+        """This array times a positive number."""
+        terms = tuple((atom, each * factor) for atom, each in self.terms)
+        return _Count(terms, self.constant * factor, self.axis, self.stride * factor)
+
+
+Counts = dict[Atom, _Count]
+
+
+def slice_in(program: Program, given: Mapping[Atom, _Count] | None = None) -> Program:
+    """The program with slices, given the arrays among its inputs that count."""
+    known: Counts = dict(given or {})
+    builder = Builder()
+    for eqn in program.eqns:
+        builder.location = eqn.location
+        params = map_subprograms(eqn.params, lambda inner: slice_in(inner, _inside(eqn, inner, known)))  # noqa: B023
+        builder.eqns.append(_sliced(with_parts(eqn, eqn.inputs, params), known, builder))
+        if len(eqn.outputs) == 1:
+            found = _count_of(eqn, known)
+            if found is not None:
+                known[eqn.outputs[0]] = found
+    return with_body(program, builder.eqns, program.outputs)
+
+
+def _inside(eqn: Eqn, inner: Program, known: Counts) -> Counts:
+    """The arrays that count among the inputs of a program that an equation runs. Scalars of the outer one are not."""
+    fixed = {
+        loop: range(1, 1 + eqn.params.get("constants", 0)),
+        cond: range(len(inner.inputs)),
+        scope: range(len(inner.inputs)),
+    }
+    first, found = eqn.op.own_operands or 0, {}
+    for n in fixed.get(eqn.op, ()):
+        count = known.get(eqn.inputs[n + first]) if n + first < len(eqn.inputs) else None
+        if count is not None and not count.terms:
+            found[inner.inputs[n]] = count
+    return found
+
+
+def _count_of(eqn: Eqn, known: Counts) -> _Count | None:
+    """The result of an equation, if it counts along an axis."""
+    type = eqn.outputs[0].type
+    if not isinstance(type, ArrayType) or type.dtype not in _WIDE or not type.shape:
+        return None
+    if eqn.op is shape.iota:
+        return _Count((), 0, eqn.params["axis"], 1)
+    if eqn.op in (shape.broadcast, shape.reshape, shape.transpose):
+        given = known.get(eqn.inputs[0])
+        return None if given is None else _moved(eqn, given, eqn.inputs[0].type.shape, type.shape)
+    if eqn.op in (arithmetic.add, arithmetic.sub, arithmetic.mul):
+        return _combined(eqn, known)
+    return None
+
+
+def _moved(eqn: Eqn, given: _Count, old: Shape, new: Shape) -> _Count | None:
+    """An array that counts after its axes have moved."""
+    if eqn.op is shape.broadcast:
+        axis = eqn.params["axes"][given.axis]
+    elif eqn.op is shape.transpose:
+        axis = eqn.params["permutation"].index(given.axis)
+    else:
+        longer = [[n for n, extent in enumerate(each) if extent > 1] for each in (old, new)]
+        same = [old[n] for n in longer[0]] == [new[n] for n in longer[1]]
+        if not same or given.axis not in longer[0]:
+            return None
+        axis = longer[1][longer[0].index(given.axis)]
+    return replace(given, axis=axis) if new[axis] == old[given.axis] else None
+
+
+def _combined(eqn: Eqn, known: Counts) -> _Count | None:
+    """A sum, difference or product of an array that counts and a scalar."""
+    x, y = eqn.inputs
+    if eqn.op is not arithmetic.sub and y in known:
+        x, y = y, x
+    given = known.get(x)
+    if given is None or y.type.shape != ():
+        return None
+    if eqn.op is not arithmetic.mul:
+        return given.plus(y, -1 if eqn.op is arithmetic.sub else 1)
+    return given.times(int(y.value)) if isinstance(y, Literal) and y.value > 0 else None
+
+
+def _sliced(eqn: Eqn, known: Counts, builder: Builder) -> Eqn:
+    """An access with slices in place of the arrays that count."""
+    if not eqn.op.index_start or eqn.op.ref_count > 1 or known.keys().isdisjoint(eqn.indices):
+        return eqn
+    root = eqn.inputs[0].type
+    array = root.array if isinstance(root, RefType) else root
+    types: list[ArrayType] = [atom.type for atom in eqn.indices]
+    positions = [position for transform in eqn.transforms for position in _operands(transform)]
+    stack: list[Transform] = []
+    chosen: dict[int, _Count] = {}
+    for transform in eqn.transforms:
+        counts = {n: known[atom] for n, atom in enumerate(eqn.indices) if atom in known and positions.count(n) == 1}
+        found = _slices(transform, array, types, counts) if isinstance(transform, Index) else None
+        if found is not None:
+            chosen.update((n, counts[n]) for n in _operands(transform) if types[n].shape)
+        stack += [transform] if found is None else found
+        array = transformed(array, [transform], types)
+    if not chosen:
+        return eqn
+    indices = [_start(builder, chosen[n], atom) if n in chosen else atom for n, atom in enumerate(eqn.indices)]
+    first = eqn.op.index_start
+    return with_parts(eqn, [*eqn.inputs[:first], *indices], {**eqn.params, "transforms": tuple(stack)})
+
+
+def _operands(transform: Transform) -> list[int]:
+    """The positions of the index operands of a transform."""
+    entries: Sequence[Any] = transform.entries if isinstance(transform, Index) else ()
+    starts = (entry.start if isinstance(entry, SliceEntry) else entry for entry in entries)
+    return [start.position for start in starts if isinstance(start, Operand)]
+
+
+def _slices(
+    index: Index, array: ArrayType, types: Sequence[ArrayType], counts: Mapping[int, _Count]
+) -> list[Transform] | None:
+    """An index with slices in place of all of its arrays, and the order of the axes; None if one does not count."""
+    arrays = [entry.position for entry in index.entries if isinstance(entry, Operand) and types[entry.position].shape]
+    if not arrays or any(n not in counts for n in arrays) or max(array.shape) > np.iinfo(np.int32).max:
+        return None
+    gathered = np.broadcast_shapes(*(types[n].shape for n in arrays))
+    axes = {n: counts[n].axis + len(gathered) - len(types[n].shape) for n in arrays}
+    extents = {n: types[n].shape[counts[n].axis] for n in arrays}
+    if len(set(axes.values())) < len(axes) or any(gathered[axes[n]] != extents[n] for n in arrays):
+        return None
+    if any(extent > 1 and axis not in axes.values() for axis, extent in enumerate(gathered)):
+        return None
+    entries: list[IndexEntry] = []
+    order: list[tuple[int, int]] = []  # of the axes: those of slices, or of the arrays, where these stand
+    pointed = [n for n, entry in enumerate(index.entries) if not isinstance(entry, SliceEntry)]
+    adjacent = pointed == list(range(pointed[0], pointed[0] + len(pointed)))
+    before = pointed[0] if adjacent else 0
+    seen = 0
+    for n, entry in enumerate(index.entries):
+        if isinstance(entry, SliceEntry):
+            order.append((0 if seen < before else 2, n))
+            seen += 1
+        elif isinstance(entry, Operand) and entry.position in axes:
+            order.append((1, axes[entry.position]))
+            position = entry.position
+            entry = SliceEntry(Operand(position), extents[position], counts[position].stride)
+        entries.append(entry)
+    found: list[Transform] = [Index(tuple(entries))]
+    permutation = tuple(sorted(range(len(order)), key=order.__getitem__))
+    if permutation != tuple(range(len(order))):
+        found.append(Transpose(permutation))
+    shape = index_shape(index, array.shape, types)
+    return found if transformed(array, found, types_of(types, arrays)).shape == shape else [*found, Reshape(shape)]
+
+
+def types_of(types: Sequence[ArrayType], arrays: Sequence[int]) -> list[ArrayType]:
+    """The types of the index operands after some of them have become scalars."""
+    return [replace(type, shape=()) if n in arrays else type for n, type in enumerate(types)]
+
+
+def _start(builder: Builder, count: _Count, array: Atom) -> Atom:
+    """The first element of an array that counts."""
+    dtype = array.type.dtype
+    found: Atom | None = None
+    for atom, factor in count.terms:
+        term = atom if factor == 1 else builder.emit(arithmetic.mul, atom, Literal(factor, dtype))[0]
+        found = term if found is None else builder.emit(arithmetic.add, found, term)[0]
+    constant = Literal(count.constant, dtype)
+    if found is None:
+        return constant
+    return builder.emit(arithmetic.add, found, constant)[0] if count.constant else found
+
+
+slice_indices = Pass(
+    name="slice_indices",
+    consumes=ANY,
+    produces=ANY,
+    run=slice_in,
+    doc="Writes indices by arrays that count along an axis as slices. Comes before `prove_inside`, which marks slices "
+    "that cannot leave their array. Wants `remove_dead_code` after it, for the arrays.",
+)

@@ -1,0 +1,144 @@
+"""Indices by arrays that count along an axis become slices, which select the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palladio as pl
+import palladio.gpu as plgpu
+import palladio.numpy as jnp
+from palladio import lax
+from palladio.driver.compile import PIPELINES
+from palladio.driver.executors import CPU
+from palladio.ir.core import walk
+from palladio.lower import slice_indices
+from palladio.passes import remove_dead_code, run_passes
+from palladio.trace.trace import stage
+from palladio.trace.values import wrap
+from palladio.types.types import ArrayType
+from palladio.types.views import View
+from tests.passes.ir import after, check_unchanged
+
+Index = Callable[[Any], Any]
+
+COUNTING: dict[str, Index] = {
+    "a vector": lambda s: (s + jnp.arange(6), 3),
+    "a vector from the other side": lambda s: (jnp.arange(6) + s, s),
+    "every second": lambda s: (2 * jnp.arange(6) + s, 3),
+    "a multiple of all": lambda s: (3 * (s + jnp.arange(3)), 3),
+    "beside a slice": lambda s: (slice(0, 9), s + jnp.arange(6)),
+    "before a slice": lambda s: (s + jnp.arange(6), slice(2, 7)),
+    "rows and columns": lambda s: (s + jnp.arange(6)[:, None], 2 + jnp.arange(5)[None, :]),
+    "columns and rows": lambda s: (s + jnp.arange(6)[None, :], 2 + jnp.arange(5)[:, None]),
+    "of both axes": lambda s: (
+        s + lax.broadcasted_iota(np.int32, (6, 5), 0),
+        lax.broadcasted_iota(np.int32, (6, 5), 1),
+    ),
+    "longer than the axis": lambda s: (s, jnp.arange(16)),
+}
+OTHER: dict[str, Index] = {
+    "the diagonal": lambda s: (s + jnp.arange(6), s + jnp.arange(6)),
+    "one row": lambda s: (s + jnp.arange(1)[:, None], 2 + jnp.arange(5)[None, :]),
+    "backwards": lambda s: (s - jnp.arange(6), 3),
+    "one again and again": lambda s: (s + 0 * jnp.arange(6), 3),
+    "narrow numbers": lambda s: (s.astype(np.int8) + jnp.arange(6, dtype=np.int8), 3),
+    "repeated": lambda s: (jnp.repeat(jnp.arange(3), 2), 3),
+}
+SHAPE = (9, 11)
+
+
+STEPS = 5
+
+
+def results(index: Index, executor: str) -> list[np.ndarray[Any, Any]]:
+    """What a kernel reads and writes that copies, doubles and adds what an index chooses, at starts inside and outside.
+
+    An index that may be negative is tested, as it counts from the end then: that of a grid is not.
+    """
+    chosen = np.empty((30, 30))[tuple(index(np.int32(6)))]
+
+    def kernel(mask: Any, x: Any, part: Any, out: Any) -> None:
+        step = pl.program_id(0)
+        where = index(3 * step)
+        found = plgpu.load(x.at[where], mask=mask[...], other=-1)
+        part[step] = found
+
+        @pl.when(step == 0)
+        def _() -> None:
+            out[...] = x[...]
+
+        out[where] = 2 * found
+        plgpu.store(out.at[where], found + 1, mask=mask[...])
+
+    rng = np.random.default_rng(0)
+    mask, x = rng.random(chosen.shape) < 0.7, rng.standard_normal(SHAPE).astype(np.float32)
+    outputs = [pl.ShapeDtypeStruct(shape, np.float32) for shape in ((STEPS, *chosen.shape), SHAPE)]
+    return pl.pallas_call(kernel, outputs, grid=(STEPS,), interpret=executor)(mask, x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("title", [*COUNTING, *OTHER])
+def test_the_same_elements_are_read_and_written(title: str) -> None:
+    expected, found = (results({**COUNTING, **OTHER}[title], executor) for executor in ("reference", "cpu"))
+    assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
+
+
+@pytest.mark.parametrize("title", [*COUNTING, *OTHER])
+def test_only_arrays_that_count_are_slices(title: str) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[...] = x[{**COUNTING, **OTHER}[title](pl.program_id(0))].sum().reshape(1)
+
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct((1,), np.float32), grid=(STEPS,))
+    program = stage(lambda x: [call(x)], [ArrayType(SHAPE, np.dtype(np.float32))], wrap, name="call").program
+    views = [
+        view
+        for eqn in walk(run_passes(program, PIPELINES[CPU.name]))
+        if eqn.op.name == "load"
+        for view in eqn.transforms
+        if isinstance(view, View)
+    ]
+    assert views
+    assert any(view.gathered for view in views) == (title in OTHER)
+
+
+def test_counting_before_a_loop_is_known_in_it() -> None:
+    found = after(
+        """
+        program f(x:ref<any, f32[64]>) {
+          a:i32[8] = iota {shape=(8,), dtype=i32, axis=0}
+          loop 0:i32, 5:i32, x, a {body=program step(i:i32[], x:ref<any, f32[64]>, a:i32[8]) {
+            b:i32[] = mul i, 8:i32
+            c:i32[8] = add a, b
+            d:f32[8] = load x[c]
+            e:f32[8] = mul d, 2.0:f32
+            store x[c], e
+            return
+          }, constants=2, step=1, unroll=1}
+          return
+        }
+        """,
+        slice_indices,
+        remove_dead_code,
+    )
+    assert "load x[b:+8]" in found and "store x[b:+8]" in found and "iota" not in found
+
+
+def test_a_carried_array_does_not_count() -> None:
+    check_unchanged(
+        slice_indices,
+        """
+        program f(x:ref<any, f32[64]>) {
+          a:i32[8] = iota {shape=(8,), dtype=i32, axis=0}
+          b:i32[8] = loop 0:i32, 5:i32, x, a {body=program step(i:i32[], x:ref<any, f32[64]>, a:i32[8]) {
+            b:f32[8] = load x[a]
+            c:i32[8] = mul a, a
+            store x[0:8], b
+            return c
+          }, constants=1, step=1, unroll=1}
+          return
+        }
+        """,
+    )
