@@ -178,8 +178,8 @@ program halves(i0:i32[], out:ref<any, i32[1]>) {
   return
 }
 
-Slices: an index by an array that counts along an axis is a slice. `slice_indices` finds those of kernels in the style of
-Triton, whose elements the CPU then accesses in vectors.
+Slices: an index by an array that counts along an axis is a slice. `slice_indices` finds those of kernels in the style
+of Triton, whose elements the CPU then accesses in vectors.
 
 >>> import palladio.numpy as jnp
 >>> from palladio.lower import slice_indices
