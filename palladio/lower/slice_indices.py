@@ -1,23 +1,27 @@
 """Indices by arrays that count along an axis become slices, whose elements are neighbours in memory.
 
 `x[start + arange(64)]` selects what `x[ds(start, 64)]` does, outside of x too, where neither reads or writes anything.
-Kernels in the style of Triton index so everywhere: `x[rows[:, None], columns[None, :]]`.
+Kernels in the style of Triton index so everywhere: `x[rows[:, None], columns[None, :]]`. They store under a mask that
+only excludes what is outside, `rows < extent`, which is not needed then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
-from palladio.ops.arrays import arithmetic, shape
+from palladio.ops.arrays import arithmetic, bits, compare, shape
 from palladio.ops.control import cond, loop, scope
+from palladio.ops.references.masked import store_masked
+from palladio.ops.references.memory import store
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types import dtypes
+from palladio.types.dtypes import DType
 from palladio.types.transforms import (
     Index,
     IndexEntry,
@@ -33,6 +37,8 @@ from palladio.types.types import ArrayType, RefType, Shape
 
 _WIDE = (dtypes.INT32, dtypes.INT64)
 """Narrower integers may overflow inside an array, where counting would begin again at its other end."""
+
+_MOST = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
@@ -62,20 +68,57 @@ class _Count:
 
 
 Counts = dict[Atom, _Count]
+Limits = tuple[tuple[_Count, int], ...]
+"""Arrays of one shape, each with a number that all of its elements are below."""
+
+
+@dataclass
+class _Known:
+    """What is known at an equation.
+
+    Fields:
+        counts: the arrays that count.
+        masks: arrays of bool that are true where some arrays are below their limits.
+    """
+
+    counts: Counts
+    masks: dict[Atom, Limits] = field(default_factory=dict)
+
+    def note(self, eqn: Eqn) -> None:
+        """Note what is known of the result of an equation."""
+        if len(eqn.outputs) == 1:
+            (var,) = eqn.outputs
+            count = _count_of(eqn, self.counts)
+            limits = _limits_of(eqn, self)
+            if count is not None:
+                self.counts[var] = count
+            if limits is not None:
+                self.masks[var] = limits
+
+
+class _Sliced(NamedTuple):
+    """An index with slices in place of arrays.
+
+    Fields:
+        stack: the transforms.
+        axes: the axis of the selection that each array counts along, by its position among the operands.
+        extents: the extent of the axis that it indexes.
+    """
+
+    stack: list[Transform]
+    axes: dict[int, int]
+    extents: dict[int, int]
 
 
 def slice_in(program: Program, given: Mapping[Atom, _Count] | None = None) -> Program:
     """The program with slices, given the arrays among its inputs that count."""
-    known: Counts = dict(given or {})
+    known = _Known(dict(given or {}))
     builder = Builder()
     for eqn in program.eqns:
         builder.location = eqn.location
-        params = map_subprograms(eqn.params, lambda inner: slice_in(inner, _inside(eqn, inner, known)))  # noqa: B023
+        params = map_subprograms(eqn.params, lambda inner: slice_in(inner, _inside(eqn, inner, known.counts)))  # noqa: B023
         builder.eqns.append(_sliced(with_parts(eqn, eqn.inputs, params), known, builder))
-        if len(eqn.outputs) == 1:
-            found = _count_of(eqn, known)
-            if found is not None:
-                known[eqn.outputs[0]] = found
+        known.note(eqn)
     return with_body(program, builder.eqns, program.outputs)
 
 
@@ -101,12 +144,34 @@ def _count_of(eqn: Eqn, known: Counts) -> _Count | None:
         return None
     if eqn.op is shape.iota:
         return _Count((), 0, eqn.params["axis"], 1)
-    if eqn.op in (shape.broadcast, shape.reshape, shape.transpose):
+    if eqn.op in _MOVING:
         given = known.get(eqn.inputs[0])
         return None if given is None else _moved(eqn, given, eqn.inputs[0].type.shape, type.shape)
     if eqn.op in (arithmetic.add, arithmetic.sub, arithmetic.mul):
         return _combined(eqn, known)
     return None
+
+
+_MOVING = (shape.broadcast, shape.reshape, shape.transpose)
+
+
+def _limits_of(eqn: Eqn, known: _Known) -> Limits | None:
+    """The limits below which some arrays are where the result of an equation is true, if that is what it says."""
+    if eqn.op is bits.bitwise_and:
+        sides = [known.masks.get(atom) for atom in eqn.inputs]
+        return None if None in sides else (*sides[0], *sides[1])  # type: ignore[misc]
+    if eqn.op in _MOVING:
+        type = eqn.outputs[0].type
+        given = [(_moved(eqn, *each), limit) for *each, limit in _with_shapes(eqn, known, type.shape)]
+        return None if not given or any(count is None for count, _ in given) else tuple(given)  # type: ignore[arg-type]
+    if eqn.op is compare.lt and eqn.inputs[0] in known.counts and isinstance(eqn.inputs[1], Literal):
+        return ((known.counts[eqn.inputs[0]], int(eqn.inputs[1].value)),)
+    return None
+
+
+def _with_shapes(eqn: Eqn, known: _Known, new: Shape) -> list[tuple[_Count, Shape, Shape, int]]:
+    """The limits of an equation's operand, with the shapes before and after it."""
+    return [(count, eqn.inputs[0].type.shape, new, limit) for count, limit in known.masks.get(eqn.inputs[0], ())]
 
 
 def _moved(eqn: Eqn, given: _Count, old: Shape, new: Shape) -> _Count | None:
@@ -137,28 +202,45 @@ def _combined(eqn: Eqn, known: Counts) -> _Count | None:
     return given.times(int(y.value)) if isinstance(y, Literal) and y.value > 0 else None
 
 
-def _sliced(eqn: Eqn, known: Counts, builder: Builder) -> Eqn:
+def _sliced(eqn: Eqn, known: _Known, builder: Builder) -> Eqn:
     """An access with slices in place of the arrays that count."""
-    if not eqn.op.index_start or eqn.op.ref_count > 1 or known.keys().isdisjoint(eqn.indices):
+    if not eqn.op.index_start or eqn.op.ref_count > 1 or known.counts.keys().isdisjoint(eqn.indices):
         return eqn
     root = eqn.inputs[0].type
     array = root.array if isinstance(root, RefType) else root
     types: list[ArrayType] = [atom.type for atom in eqn.indices]
     positions = [position for transform in eqn.transforms for position in _operands(transform)]
+    once = {n: atom for n, atom in enumerate(eqn.indices) if positions.count(n) == 1}
+    counts = {n: known.counts[atom] for n, atom in once.items() if atom in known.counts}
     stack: list[Transform] = []
-    chosen: dict[int, _Count] = {}
+    chosen: list[_Sliced] = []
     for transform in eqn.transforms:
-        counts = {n: known[atom] for n, atom in enumerate(eqn.indices) if atom in known and positions.count(n) == 1}
         found = _slices(transform, array, types, counts) if isinstance(transform, Index) else None
-        if found is not None:
-            chosen.update((n, counts[n]) for n in _operands(transform) if types[n].shape)
-        stack += [transform] if found is None else found
+        chosen += [] if found is None else [found]
+        stack += [transform] if found is None else found.stack
         array = transformed(array, [transform], types)
     if not chosen:
         return eqn
-    indices = [_start(builder, chosen[n], atom) if n in chosen else atom for n, atom in enumerate(eqn.indices)]
-    first = eqn.op.index_start
-    return with_parts(eqn, [*eqn.inputs[:first], *indices], {**eqn.params, "transforms": tuple(stack)})
+    starts = {n: _start(builder, counts[n], eqn.indices[n].type.dtype) for each in chosen for n in each.axes}
+    indices = [starts.get(n, atom) for n, atom in enumerate(eqn.indices)]
+    params = {**eqn.params, "transforms": tuple(stack)}
+    if (
+        eqn.op is store_masked
+        and len(eqn.transforms) == 1
+        and _excludes_nothing(eqn.inputs[2], known, chosen[0], counts)
+    ):
+        builder.emit(store, *eqn.inputs[:2], *indices, **params)
+        return builder.eqns.pop()
+    return with_parts(eqn, [*eqn.inputs[: eqn.op.index_start], *indices], params)
+
+
+def _excludes_nothing(mask: Atom, known: _Known, sliced: _Sliced, counts: Mapping[int, _Count]) -> bool:
+    """True if a mask of a selection is true wherever that is inside its array."""
+    limits = known.masks.get(mask, ())
+    inside = [(replace(counts[n], axis=axis), sliced.extents[n]) for n, axis in sliced.axes.items()]
+    return bool(limits) and all(
+        any(mine == count and limit >= extent for mine, extent in inside) for count, limit in limits
+    )
 
 
 def _operands(transform: Transform) -> list[int]:
@@ -168,17 +250,17 @@ def _operands(transform: Transform) -> list[int]:
     return [start.position for start in starts if isinstance(start, Operand)]
 
 
-def _slices(
-    index: Index, array: ArrayType, types: Sequence[ArrayType], counts: Mapping[int, _Count]
-) -> list[Transform] | None:
+def _slices(index: Index, array: ArrayType, types: Sequence[ArrayType], counts: Mapping[int, _Count]) -> _Sliced | None:
     """An index with slices in place of all of its arrays, and the order of the axes; None if one does not count."""
     arrays = [entry.position for entry in index.entries if isinstance(entry, Operand) and types[entry.position].shape]
-    if not arrays or any(n not in counts for n in arrays) or max(array.shape) > np.iinfo(np.int32).max:
+    if not arrays or any(n not in counts for n in arrays) or max(array.shape) > _MOST:
         return None
     gathered = np.broadcast_shapes(*(types[n].shape for n in arrays))
     axes = {n: counts[n].axis + len(gathered) - len(types[n].shape) for n in arrays}
     extents = {n: types[n].shape[counts[n].axis] for n in arrays}
     if len(set(axes.values())) < len(axes) or any(gathered[axes[n]] != extents[n] for n in arrays):
+        return None
+    if any(counts[n].stride * extents[n] > _MOST for n in arrays):  # it may overflow, and begin again inside
         return None
     if any(extent > 1 and axis not in axes.values() for axis, extent in enumerate(gathered)):
         return None
@@ -202,7 +284,10 @@ def _slices(
     if permutation != tuple(range(len(order))):
         found.append(Transpose(permutation))
     shape = index_shape(index, array.shape, types)
-    return found if transformed(array, found, types_of(types, arrays)).shape == shape else [*found, Reshape(shape)]
+    if transformed(array, found, types_of(types, arrays)).shape != shape:
+        found.append(Reshape(shape))
+    reached = {entry.position: n for n, entry in enumerate(index.entries) if isinstance(entry, Operand)}
+    return _Sliced(found, {n: before + axes[n] for n in arrays}, {n: array.shape[reached[n]] for n in arrays})
 
 
 def types_of(types: Sequence[ArrayType], arrays: Sequence[int]) -> list[ArrayType]:
@@ -210,17 +295,22 @@ def types_of(types: Sequence[ArrayType], arrays: Sequence[int]) -> list[ArrayTyp
     return [replace(type, shape=()) if n in arrays else type for n, type in enumerate(types)]
 
 
-def _start(builder: Builder, count: _Count, array: Atom) -> Atom:
-    """The first element of an array that counts."""
-    dtype = array.type.dtype
+def _start(builder: Builder, count: _Count, dtype: DType) -> Atom:
+    """The first element of an array of a dtype that counts."""
     found: Atom | None = None
     for atom, factor in count.terms:
-        term = atom if factor == 1 else builder.emit(arithmetic.mul, atom, Literal(factor, dtype))[0]
+        term = atom if factor == 1 else builder.emit(arithmetic.mul, atom, _wrapped(factor, dtype))[0]
         found = term if found is None else builder.emit(arithmetic.add, found, term)[0]
-    constant = Literal(count.constant, dtype)
+    constant = _wrapped(count.constant, dtype)
     if found is None:
         return constant
     return builder.emit(arithmetic.add, found, constant)[0] if count.constant else found
+
+
+def _wrapped(value: int, dtype: DType) -> Literal:
+    """The number that a value is after arithmetic in a dtype, which wraps around."""
+    least, count = int(np.iinfo(dtype).min), 1 << dtypes.bits_of(dtype)
+    return Literal((value - least) % count + least, dtype)
 
 
 slice_indices = Pass(

@@ -69,6 +69,16 @@ def test_reads_and_stores(start: tuple[int, int], stride: int, dtype: Any) -> No
     assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
 
 
+def test_a_start_beyond_every_axis() -> None:
+    def kernel(at: Any, x: Any, out: Any) -> None:
+        out[...] = x[...]
+        out[pl.ds(at[0], 8, 2)] = x[pl.ds(0, 8, 2)] + 1
+
+    x, at = numbers((30,), np.float32), np.array([2**64 - 3], np.uint64)
+    call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret="cpu")
+    assert call(at, x).tobytes() == x.tobytes()
+
+
 def test_a_store_of_shifted_elements_reads_them_first() -> None:
     def kernel(at: Any, x: Any, out: Any) -> None:
         out[...] = x[...]

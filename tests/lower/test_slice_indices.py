@@ -142,3 +142,60 @@ def test_a_carried_array_does_not_count() -> None:
         }
         """,
     )
+
+
+@pytest.mark.parametrize(
+    "wrapping",
+    [
+        lambda i: jnp.arange(8) * 2**30 + i,
+        lambda i: (jnp.arange(8) + i) * 2**16 * 2**16,
+        lambda i: (jnp.arange(8) + 1) * 2**30 * 2**30 * 2**30,
+        lambda i: jnp.arange(8) + i * 2**30 * 2**30 * 2**30 + i,
+        lambda i: jnp.arange(8, dtype=np.int64) * 2**62 + 3,
+    ],
+)
+def test_indices_that_wrap_around(wrapping: Index) -> None:
+    def kernel(x: Any, out: Any) -> None:
+        out[pl.program_id(0)] = x[wrapping(pl.program_id(0))]
+
+    x = np.arange(1, 21, dtype=np.float32)
+    shape = pl.ShapeDtypeStruct((3, 8), np.float32)
+    expected, found = (pl.pallas_call(kernel, shape, grid=(3,), interpret=name)(x) for name in ("reference", "cpu"))
+    np.testing.assert_array_equal(found, expected)
+
+
+def masked_stores(rows: int, columns: int, swapped: bool = False, narrow: bool = False) -> list[str]:
+    """The stores of a tile of 16 by 16 that is accessed where rows and columns are below these numbers."""
+
+    def kernel(x: Any, out: Any) -> None:
+        i, j = (pl.program_id(axis) * 16 + jnp.arange(16) for axis in range(2))
+        below, beside = i < rows, j < columns
+        mask = beside[:, None] & below[None, :] if swapped else below[:, None] & beside[None, :]
+        mask = mask & (jnp.arange(16)[:, None] < 9) if narrow else mask
+        tile = plgpu.load(x.at[i[:, None], j[None, :]], mask=mask, other=0)
+        plgpu.store(out.at[i[:, None], j[None, :]], tile + 1, mask=mask)
+
+    x = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
+    results = []
+    for executor in ("reference", "cpu"):
+        call = pl.pallas_call(
+            kernel,
+            pl.ShapeDtypeStruct(x.shape, x.dtype),
+            grid=(3, 3),
+            in_specs=[pl.BlockSpec(x.shape, lambda i, j: (0, 0))],
+            out_specs=pl.BlockSpec(x.shape, lambda i, j: (0, 0)),
+            interpret=executor,
+        )
+        results.append(call(x))
+    np.testing.assert_array_equal(*results)
+    program = stage(lambda x: [call(x)], [ArrayType(x.shape, x.dtype)], wrap, name="call").program
+    return [eqn.op.name for eqn in walk(run_passes(program, PIPELINES[CPU.name])) if "store" in eqn.op.name]
+
+
+def test_a_mask_that_only_excludes_what_is_outside_is_dropped() -> None:
+    assert masked_stores(40, 40) == masked_stores(48, 41) == ["store"]
+
+
+@pytest.mark.parametrize("other", [(39, 40), (40, 8), (40, 40, True), (40, 40, False, True)])
+def test_other_masks_stay(other: tuple[Any, ...]) -> None:
+    assert masked_stores(*other) == ["store_masked"]

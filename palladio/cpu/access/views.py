@@ -25,9 +25,9 @@ def as_index(scope: Scope, array: LazyArray) -> V:
 
 
 def index_of(e: Emitter, value: V, array: LazyArray) -> V:
-    """An element of an array as an index. A value beyond int64 becomes negative, outside every axis."""
+    """An element of an array as an index. A value beyond 2⁶² becomes that, outside every axis."""
     if array.dtype.itemsize == 8:
-        return value
+        return value if dtypes.is_signed(array.dtype) else e.intrinsic("umin", I64, value, i64(1 << 62))
     return e.convert("sext" if dtypes.is_signed(array.dtype) else "zext", value, I64)
 
 
