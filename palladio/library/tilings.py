@@ -26,9 +26,6 @@ PAIR_COLUMNS = 16
 """Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, or float32 on tile registers, which
 sums in another order."""
 
-MOST_BYTES_WITHOUT_PAIRS = 32
-"""Processors with vectors of at most this many bytes multiply no pairs."""
-
 LEAST_TILE_ROWS = 8
 """The fewest rows of a tile if rows are divided: a product of up to four rows sums in another order."""
 
@@ -105,7 +102,7 @@ def _even_columns(n: int, most: int, parts: int, granule: int, largest: int = MO
     Args:
         largest: more than twice as many columns are divided with a remainder if no divisor of n is large enough.
     """
-    if n % PAIR_COLUMNS == 0 and pl.processor().vector_bytes > MOST_BYTES_WITHOUT_PAIRS:
+    if n % PAIR_COLUMNS == 0:
         return PAIR_COLUMNS * evenly(n // PAIR_COLUMNS, most // PAIR_COLUMNS, parts, max(1, granule // PAIR_COLUMNS))
     wanted = pl.cdiv(pl.cdiv(n, most), parts) * parts
     sizes = [size for size in range(min(n, granule), min(n, 2 * largest) + 1) if n % size == 0]

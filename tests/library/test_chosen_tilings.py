@@ -86,13 +86,6 @@ def test_a_dense_product_has_a_tile_for_every_thread(host):
         assert math.ceil(m / tm) * math.ceil(n / tn) >= min(host.threads, 32)
 
 
-@pytest.mark.parametrize("host", HOSTS[1:2], ids=lambda host: host.name, indirect=True)  # others need whole pairs
-def test_columns_that_are_an_odd_multiple_of_a_pairs_are_halved_without_pairs(host):
-    for n in (688, 752, 1008, 1072):
-        count, rest = divmod(n, gmm_tiling(4096, 1024, n)[2])
-        assert (count % 2, rest) == (0, 0)
-
-
 def test_rows_are_divided_where_columns_do_not_divide(host):
     for m, n in ((512, 509), (1000, 817), (4096, 1009)):
         tm, _, tn = matmul_tiling(m, 512, n)
