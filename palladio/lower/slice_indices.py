@@ -74,7 +74,7 @@ Limits = tuple[tuple[_Count, int], ...]
 
 @dataclass
 class _Known:
-    """What is known at an equation.
+    """The facts at an equation.
 
     Fields:
         counts: the arrays that count.
