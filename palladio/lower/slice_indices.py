@@ -40,6 +40,9 @@ _WIDE = (dtypes.INT32, dtypes.INT64)
 
 _MOST = np.iinfo(np.int32).max
 
+_MOVING = (shape.broadcast, shape.reshape, shape.transpose)
+"""The operations that move axes."""
+
 
 @dataclass(frozen=True)
 class _Count:
@@ -123,7 +126,10 @@ def slice_in(program: Program, given: Mapping[Atom, _Count] | None = None) -> Pr
 
 
 def _inside(eqn: Eqn, inner: Program, known: Counts) -> Counts:
-    """The arrays that count among the inputs of a program that an equation runs. Scalars of the outer one are not."""
+    """The arrays that count among the inputs of a program that an equation runs.
+
+    Those with terms are left out: the program has no scalars of the one around it.
+    """
     fixed = {
         loop: range(1, 1 + eqn.params.get("constants", 0)),
         cond: range(len(inner.inputs)),
@@ -152,26 +158,18 @@ def _count_of(eqn: Eqn, known: Counts) -> _Count | None:
     return None
 
 
-_MOVING = (shape.broadcast, shape.reshape, shape.transpose)
-
-
 def _limits_of(eqn: Eqn, known: _Known) -> Limits | None:
     """The limits below which some arrays are where the result of an equation is true, if that is what it says."""
     if eqn.op is bits.bitwise_and:
         sides = [known.masks.get(atom) for atom in eqn.inputs]
         return None if None in sides else (*sides[0], *sides[1])  # type: ignore[misc]
     if eqn.op in _MOVING:
-        type = eqn.outputs[0].type
-        given = [(_moved(eqn, *each), limit) for *each, limit in _with_shapes(eqn, known, type.shape)]
-        return None if not given or any(count is None for count, _ in given) else tuple(given)  # type: ignore[arg-type]
+        old, new = eqn.inputs[0].type.shape, eqn.outputs[0].type.shape
+        moved = [(_moved(eqn, count, old, new), limit) for count, limit in known.masks.get(eqn.inputs[0], ())]
+        return None if not moved or any(count is None for count, _ in moved) else tuple(moved)  # type: ignore[arg-type]
     if eqn.op is compare.lt and eqn.inputs[0] in known.counts and isinstance(eqn.inputs[1], Literal):
         return ((known.counts[eqn.inputs[0]], int(eqn.inputs[1].value)),)
     return None
-
-
-def _with_shapes(eqn: Eqn, known: _Known, new: Shape) -> list[tuple[_Count, Shape, Shape, int]]:
-    """The limits of an equation's operand, with the shapes before and after it."""
-    return [(count, eqn.inputs[0].type.shape, new, limit) for count, limit in known.masks.get(eqn.inputs[0], ())]
 
 
 def _moved(eqn: Eqn, given: _Count, old: Shape, new: Shape) -> _Count | None:
