@@ -30,6 +30,7 @@ from palladio.types.transforms import (
     SliceEntry,
     Transform,
     Transpose,
+    gathered_axis,
     index_shape,
     transformed,
 )
@@ -264,10 +265,7 @@ def _slices(index: Index, array: ArrayType, types: Sequence[ArrayType], counts: 
         return None
     entries: list[IndexEntry] = []
     order: list[tuple[int, int]] = []  # of the axes: those of slices, or of the arrays, where these stand
-    pointed = [n for n, entry in enumerate(index.entries) if not isinstance(entry, SliceEntry)]
-    adjacent = pointed == list(range(pointed[0], pointed[0] + len(pointed)))
-    before = pointed[0] if adjacent else 0
-    seen = 0
+    before, seen = gathered_axis(index), 0
     for n, entry in enumerate(index.entries):
         if isinstance(entry, SliceEntry):
             order.append((0 if seen < before else 2, n))
@@ -282,13 +280,13 @@ def _slices(index: Index, array: ArrayType, types: Sequence[ArrayType], counts: 
     if permutation != tuple(range(len(order))):
         found.append(Transpose(permutation))
     shape = index_shape(index, array.shape, types)
-    if transformed(array, found, types_of(types, arrays)).shape != shape:
+    if transformed(array, found, _types_of(types, arrays)).shape != shape:
         found.append(Reshape(shape))
     reached = {entry.position: n for n, entry in enumerate(index.entries) if isinstance(entry, Operand)}
     return _Sliced(found, {n: before + axes[n] for n in arrays}, {n: array.shape[reached[n]] for n in arrays})
 
 
-def types_of(types: Sequence[ArrayType], arrays: Sequence[int]) -> list[ArrayType]:
+def _types_of(types: Sequence[ArrayType], arrays: Sequence[int]) -> list[ArrayType]:
     """The types of the index operands after some of them have become scalars."""
     return [replace(type, shape=()) if n in arrays else type for n, type in enumerate(types)]
 

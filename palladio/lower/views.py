@@ -22,6 +22,7 @@ from palladio.types.transforms import (
     Transform,
     Transpose,
     bitcast_axis,
+    gathered_axis,
 )
 from palladio.types.types import ArrayType, Shape
 from palladio.types.views import Coordinate, Guard, View, along, guarded, whole
@@ -141,9 +142,7 @@ def _indexed(
     """
     arrays = [operands[entry.position] for entry in index.entries if isinstance(entry, Operand)]
     gathered = np.broadcast_shapes(*arrays)
-    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, SliceEntry)]
-    adjacent = bool(pointed) and pointed == list(range(pointed[0], pointed[0] + len(pointed)))
-    before = pointed[0] if adjacent else 0
+    before = gathered_axis(index)
     slices = [entry.size for entry in index.entries if isinstance(entry, SliceEntry)]
     sizes = (*slices[:before], *gathered, *slices[before:])
     coordinates: list[Coordinate] = []

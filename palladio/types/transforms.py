@@ -164,6 +164,14 @@ def is_static_path(transforms: Sequence[Transform]) -> bool:
     return True
 
 
+def gathered_axis(index: Index) -> int:
+    """The first axis of index arrays in what an index selects, by NumPy's rule: where they stand, or 0 if a slice
+    separates them, or integers among them."""
+    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, SliceEntry)]
+    adjacent = bool(pointed) and pointed == list(range(pointed[0], pointed[0] + len(pointed)))
+    return pointed[0] if adjacent else 0
+
+
 def index_shape(index: Index, shape: Shape, operands: Sequence[ArrayType]) -> Shape:
     """The shape that an index selects from `shape`, with NumPy's rule for where gathered axes go."""
     if len(index.entries) != len(shape):
@@ -173,7 +181,6 @@ def index_shape(index: Index, shape: Shape, operands: Sequence[ArrayType]) -> Sh
     for axis, (entry, extent) in enumerate(zip(index.entries, shape, strict=True)):
         _check_static(entry, extent, axis)
     slices = [entry.size for entry in index.entries if isinstance(entry, SliceEntry)]
-    pointed = [axis for axis, entry in enumerate(index.entries) if not isinstance(entry, SliceEntry)]
     if not gathers(index, operands):
         return tuple(slices)
     arrays = [operands[e.position].shape for e in index.entries if isinstance(e, Operand)]
@@ -181,9 +188,7 @@ def index_shape(index: Index, shape: Shape, operands: Sequence[ArrayType]) -> Sh
         gathered = np.broadcast_shapes(*arrays)
     except ValueError:
         raise PalladioIndexError("index arrays must broadcast together", got=", ".join(map(str, arrays))) from None
-    first = pointed[0]
-    adjacent = pointed == list(range(first, first + len(pointed)))
-    before = first if adjacent else 0
+    before = gathered_axis(index)
     return (*slices[:before], *gathered, *slices[before:])
 
 

@@ -55,7 +55,7 @@ STEPS = 5
 
 
 def results(index: Index, executor: str) -> list[np.ndarray[Any, Any]]:
-    """What a kernel reads and writes that copies, doubles and adds what an index chooses, at starts inside and outside.
+    """The reads and writes of a kernel that copies, doubles and increments a selection, at starts inside and outside.
 
     An index that may be negative is tested, as it counts from the end then: that of a grid is not.
     """

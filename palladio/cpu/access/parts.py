@@ -1,6 +1,6 @@
 """The part of a view that lies inside its array: a range of positions along each axis.
 
-What is outside is excluded axis by axis, so a copy at an edge goes row by row like any other.
+Each axis has its own bounds, so a copy at an edge moves whole rows like any other.
 """
 
 from __future__ import annotations
