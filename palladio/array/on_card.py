@@ -11,7 +11,6 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from palladio.array.foreign import all_to_numpy, from_numpy, to_numpy
 from palladio.array.tensors import has_tangent, is_freed, may_have_tangents, require_memory
 from palladio.base import trees
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.types import Shape

@@ -9,10 +9,10 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioValueError
 
 T = TypeVar("T")

@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import linecache
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
+
+from palladio.base.dataclass import dataclass
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _USER_LIKE = (_PACKAGE + "library/", _PACKAGE + "demo/")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from palladio.array import convert
 from palladio.array.foreign import described
 from palladio.base import trees
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import at_call
 from palladio.ir.core import Eqn, Literal, Program, Work, subprograms
 from palladio.ops.control import cond, loop

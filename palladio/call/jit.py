@@ -10,7 +10,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -21,6 +20,7 @@ from palladio.array.foreign import described, library_of
 from palladio.array.on_card import card_of, placed
 from palladio.base import trees
 from palladio.base.calls import checked_call, did_you_mean, hide_internal_frames
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.ahead import ONE_RESULT, Ahead
 from palladio.call.staged import CALLS, owned, prepared, returned

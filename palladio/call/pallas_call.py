@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
@@ -13,6 +13,7 @@ from palladio.array import convert
 from palladio.array.foreign import described, refuse_numbers, to_numpy
 from palladio.base import trees
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.ahead import ONE_RESULT
 from palladio.call.cost import CostEstimate

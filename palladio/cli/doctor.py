@@ -7,7 +7,6 @@ import platform
 import shutil
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from palladio.base import object_store
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError
 from palladio.base.version import VERSION
 from palladio.call.pallas_call import pallas_call

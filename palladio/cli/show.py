@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from palladio.base.dataclass import dataclass
 from palladio.call.ahead import forget_calls
 from palladio.cli.target import declare, function
 from palladio.cpu.runtime.machine_code import MachineCode

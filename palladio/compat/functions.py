@@ -8,7 +8,6 @@ import itertools
 import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioNotImplementedError, PalladioValueError, at_call
 from palladio.base.knobs import host_devices
 from palladio.call.devices.shard_map import DeviceMesh, PartitionSpec, make_mesh, shard_map

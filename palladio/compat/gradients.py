@@ -12,13 +12,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 import palladio.numpy as jnp
 from palladio.base import trees
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.call.jit import jit as staged
 from palladio.call.vmap import over_slices as by_loop

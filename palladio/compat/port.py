@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.call.refused import Refused
 from palladio.compat.missing import instead
 from palladio.compat.modules import ELSEWHERE, OWN, PACKAGES, SOURCES

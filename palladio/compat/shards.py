@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
+
+from palladio.base.dataclass import dataclass
 
 
 class AxisType(Enum):

@@ -12,7 +12,6 @@ import itertools
 import math
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from palladio.array.copies import row_major
 from palladio.array.foreign import to_numpy
 from palladio.base import knobs
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import Location, PalladioValueError, attach
 from palladio.cpu.engine import GridCall, run
 from palladio.cpu.runtime.memory import LEAST_BYTES, address_of, fill, output

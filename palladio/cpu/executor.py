@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import NotCompiledWarning, attach, warn_at
 from palladio.cpu.array_runs import with_runs
 from palladio.cpu.chain import chained

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from palladio.array.copies import row_major
+from palladio.base.dataclass import dataclass
 from palladio.cpu.engine import GridCall, fill_unmarked, run
 from palladio.cpu.lower import axes_of, rows_are_checked
 from palladio.cpu.runtime.memory import address_of, output

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ops.grid import InitMarks
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import TRUE, Int, V, i64
 from palladio.cpu.emit.lazy_array import (

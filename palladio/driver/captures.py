@@ -11,7 +11,8 @@ import dis
 import functools
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from palladio.base.dataclass import dataclass
 
 _GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"))

@@ -10,13 +10,13 @@ import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from palladio.array.foreign import all_to_numpy
 from palladio.array.on_card import Conditions, all_on_card, card_of
 from palladio.base import knobs
 from palladio.base.calls import did_you_mean
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.base.signals import uninterrupted
 from palladio.driver.blas_threads import multiplies_tiles_only, one_thread

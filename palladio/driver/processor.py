@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from palladio.base import knobs
+from palladio.base.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
+from palladio.base.dataclass import dataclass
 from palladio.driver.simulator_options import SimulatorOptions
 from palladio.ir.evaluate import Evaluator
 from palladio.machine import executor

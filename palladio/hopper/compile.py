@@ -10,12 +10,12 @@ import ctypes
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import util
 from pathlib import Path
 
 from palladio.base import object_store
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError, PalladioError
 from palladio.hopper.lowered import HEADER, Lowered
 from palladio.hopper.wgmma import Wgmma, device_text

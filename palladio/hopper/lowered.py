@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.wgmma import Wgmma
 from palladio.ops.grid import extents
 from palladio.types.dtypes import DType

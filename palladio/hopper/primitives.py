@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from palladio.base.dataclass import dataclass
 
 THREAD = "thread"
 WARP = "warp"

@@ -17,7 +17,7 @@ as its innermost axis, `b` with n (PTX ISA, "wgmma.mma_async": imm-trans-a, imm-
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ROWS = 64
 DEPTH_BYTES = 32
@@ -32,8 +32,7 @@ INTEGER_COLUMNS = (8, 16, 24, *range(32, MOST_COLUMNS + 1, 16))
 """The columns of the right operand; 8-bit integers have fewer sizes (PTX ISA, "Shape" of wgmma.mma_async)."""
 
 
-@dataclass(frozen=True, order=True)
-class Wgmma:
+class Wgmma(NamedTuple):
     """One wgmma instruction.
 
     Fields:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError
 from palladio.base.locations import Location
 from palladio.types.effects import SYNC, Effect, EffectKind, Sync

@@ -10,13 +10,13 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError, PalladioError, attach
 from palladio.ir.core import Atom, ControlEval, Eqn, Literal, Op, Program, Run, subprograms
 

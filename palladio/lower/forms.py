@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.lower.bounds import axes_inside, blocks_of, indexed, moving, stays_inside
 from palladio.lower.initialization import written_whole

@@ -8,11 +8,12 @@ only excludes what is outside, `rows < extent`, which is not needed then.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Literal, Program
 from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
 from palladio.ops.arrays import arithmetic, bits, compare, shape

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Eqn
 from palladio.ir.evaluate import Evaluator
 from palladio.machine import rules

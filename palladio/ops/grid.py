@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Atom, ControlEval, DischargeContext, Discharged, Literal, Op, Program, Run
 from palladio.ops.kernel_inputs import KernelInputs, T

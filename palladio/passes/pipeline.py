@@ -7,9 +7,9 @@ and the form that it produces; the runner checks both wherever it verifies, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from palladio.base import knobs
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError, attach
 from palladio.ir.core import Eqn, Program, subprograms, walk
 from palladio.ir.text import print_program

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from palladio.array import convert
 from palladio.array.functions.creation import arange
 from palladio.base import trees
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops.arrays import arithmetic

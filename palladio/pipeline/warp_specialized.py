@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.pipeline.gpu import check_slots, fetch, prepared, shared_axes
 from palladio.pipeline.operands import Arrays, Carry, PipelineOperand

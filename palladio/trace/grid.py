@@ -10,12 +10,13 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from palladio.array import convert
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from palladio.array import convert
 from palladio.array.functions.compare import where
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.transforms import Index, IndexEntry, Operand, SliceEntry

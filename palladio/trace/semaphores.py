@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from palladio.array import convert
 from palladio.base.arguments import axis_names
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.bind import bind
 from palladio.ops.threads import semaphore as ops

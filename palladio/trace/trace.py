@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from palladio.array import convert
 from palladio.array.on_card import Conditions
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location, capture, of_traceback
 from palladio.ir.bind import EAGER, current, form

@@ -5,9 +5,9 @@ An attribute is a small frozen record; program text shows it as its constructor 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types.device import H100_SXM
 

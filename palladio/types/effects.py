@@ -7,8 +7,9 @@ unless both only read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from palladio.base.dataclass import dataclass
 
 
 class EffectKind(Enum):

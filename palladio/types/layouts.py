@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.types import dtypes
 from palladio.types.dtypes import DType

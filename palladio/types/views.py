@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from palladio.base.dataclass import dataclass
 from palladio.types.types import ArrayType, Shape
 
 N = TypeVar("N")

@@ -37,6 +37,23 @@ def test_no_bare_assert_reaches_a_user() -> None:
     assert found == [], "raise InternalError or call unreachable() instead"
 
 
+def test_classes_are_quick_to_make() -> None:
+    """The library and the demo are written as users write, so with what the standard library has."""
+    found = [
+        module.at(node)
+        for module in modules()
+        if module.unit not in ("library", "demo") and module.name != "palladio.base.dataclass"
+        for node in nodes(module.tree)
+        if (isinstance(node, ast.ImportFrom) and node.module == "dataclasses" and _names(node, "dataclass"))
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) == "dataclasses.dataclass")
+    ]
+    assert found == [], "take `dataclass` from palladio.base.dataclass"
+
+
+def _names(node: ast.ImportFrom, name: str) -> bool:
+    return any(each.name == name for each in node.names)
+
+
 def test_every_module_says_what_it_is_for() -> None:
     assert [module.name for module in modules() if not ast.get_docstring(module.tree)] == []
 

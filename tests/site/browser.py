@@ -115,6 +115,11 @@ def test_every_public_name_has_its_place(module: str, visited: dict[str, Any], a
     assert [each for each in names if f"{module}.{each}" not in ids] == []
 
 
+def test_dataclasses_are_named_as_such(page: Page, address: str) -> None:
+    page.goto(address + "api/palladio.gpu.html")
+    assert "dataclass" in page.locator('[id="palladio.call.launch.mesh.Mesh"]').inner_text()
+
+
 @pytest.mark.parametrize(
     ("words", "target"),
     [

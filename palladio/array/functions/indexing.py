@@ -6,7 +6,7 @@ An integer array that reaches outside is clamped or filled when reading, and dro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from palladio.array.functions import arithmetic, compare
 from palladio.array.functions.creation import full_like
 from palladio.array.functions.shape import flip, ravel, reshape, transpose
 from palladio.array.positions import as_positions, clamped, from_start, inside, static_position, wrapped
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioIndexError, PalladioTypeError, PalladioValueError
 from palladio.ops.arrays import shape as shape_ops
 from palladio.ops.references import memory

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from palladio.array import convert
 from palladio.base import trees
+from palladio.base.dataclass import dataclass
 from palladio.call.launch.core_meshes import MeshOfCores
 from palladio.call.launch.launch_call import LaunchCall
 from palladio.call.outputs import Outputs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from palladio.array.convert import array_type, broadcast_to
@@ -14,6 +13,7 @@ from palladio.array.functions.indexing import getitem
 from palladio.array.functions.shape import permute_dims, reshape
 from palladio.base import trees
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.devices.rounds import run_in_rounds
 from palladio.call.inline.written import in_device_programs

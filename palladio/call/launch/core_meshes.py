@@ -9,13 +9,14 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.tpu.info import described_cores, described_sparse_cores
 from palladio.pipeline.params import GridDimensionSemantics

@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from palladio.base.arguments import axis_names
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.ops.threads.launch import MeshAxis, MeshShape
 from palladio.types.types import GMEM, MemorySpace

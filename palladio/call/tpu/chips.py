@@ -5,9 +5,9 @@ The numbers are those of JAX's `tpu_info.py`. No result depends on one unless a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.call.tpu.info import SparseCoreInfo, TpuInfo
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from palladio.array.on_card import Conditions
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError, at_call
 from palladio.types import dtypes
 

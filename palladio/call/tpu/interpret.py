@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from palladio.base.calls import checked_call
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioValueError, at_call
 from palladio.call.gpu.interpret import executor_of, options_of, require_choices
 from palladio.driver.executors import Executor, force, use

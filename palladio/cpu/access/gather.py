@@ -7,10 +7,10 @@ along the last axis are neighbours in memory, e.g. in a gather of whole rows, th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.access.bits import bits_at, from_bits, put_bits, to_bits
 from palladio.cpu.access.views import index_of, renumbered
 from palladio.cpu.emit import registers

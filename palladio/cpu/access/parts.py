@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.access.views import BufferView
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64

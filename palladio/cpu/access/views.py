@@ -6,8 +6,9 @@ A view is `palladio.types.views.View`, evaluated over 64-bit values of generated
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.emitter import FALSE, Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray
 from palladio.cpu.emit.llvm_types import I64

@@ -9,9 +9,10 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.llvm_types import FLOAT, HALF, I1, I64, PTR, LlvmType, integer, vector
 
 

@@ -7,8 +7,8 @@ error of each is well below one unit in the last place. The highest power comes 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import llvm_types
 from palladio.cpu.emit.llvm_types import LlvmType
 

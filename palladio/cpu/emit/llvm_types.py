@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from palladio.base.dataclass import dataclass
 
 
 @dataclass(frozen=True)

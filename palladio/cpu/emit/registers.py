@@ -8,11 +8,11 @@ wrapped around after every operation, and the low bits of a byte in memory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.llvm_types import DOUBLE, FLOAT, HALF, I1, I8, I16, I32, LlvmType, integer, vector
 from palladio.cpu.runtime import host

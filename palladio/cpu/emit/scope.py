@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import attach
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit import registers

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.access.memory import Access
 from palladio.cpu.access.views import as_index
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64

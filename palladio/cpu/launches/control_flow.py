@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.emitter import Emitter, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, fill
 from palladio.cpu.emit.llvm_types import I64, PTR

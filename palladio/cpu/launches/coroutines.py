@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Arena, StridedArray
 from palladio.cpu.emit.llvm_types import I1, I8, I64, PTR, LlvmType

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.analysis.work import work_estimate
 from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, array_in, number_array, scalar_array

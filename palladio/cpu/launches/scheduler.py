@@ -7,8 +7,8 @@ each, block memory, arenas, frames.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.analysis.work import BETWEEN, CLOCK, STEPS, quarter_seconds
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import I32, I64, PTR

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.access.gather import copied
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import Allocation, LazyArray, StridedArray, array_in, fill, scalar_array

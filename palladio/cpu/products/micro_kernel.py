@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import FALSE, Emitter, V, i64
 from palladio.cpu.emit.llvm_types import BFLOAT, I1, I8, I16, I64, PTR, LlvmType, integer, vector

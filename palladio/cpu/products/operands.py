@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import Allocation, StridedArray
 from palladio.cpu.products.micro_kernel import transposed

@@ -16,9 +16,10 @@ leaves the second level of cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit.emitter import FALSE, Int, V, i64
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, cut, fill, rows_of, write

@@ -8,8 +8,7 @@ in a cache would leave the memory idle.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, V
 from palladio.cpu.emit.llvm_types import I64, PTR, vector

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray
 from palladio.cpu.emit.llvm_types import I64

@@ -6,8 +6,9 @@ import functools
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V

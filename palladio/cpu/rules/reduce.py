@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import Location, attach
 from palladio.ir.core import Op
 from palladio.types.types import ArrayType

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from dataclasses import dataclass
 
 import llvmlite
 from llvmlite.utils import get_library_name
 
 from palladio.base import object_store
+from palladio.base.dataclass import dataclass
 from palladio.base.signals import uninterrupted
 from palladio.cpu.runtime import cpuid
 from palladio.cpu.runtime.executable import SUPPORTED

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from palladio.base import knobs
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioValueError
 from palladio.cpu.runtime.caches import cache_bytes
 from palladio.cpu.runtime.cpuid import request_tiles

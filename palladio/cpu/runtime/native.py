@@ -26,12 +26,13 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.runtime import entry
 from palladio.cpu.runtime.callbacks import POLL, Callback, Responder, Stopped
 from palladio.cpu.runtime.elf import Unknown, external

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioValueError
 from palladio.driver.checks.pictures import picture, timeline
 from palladio.machine.check.findings import LEVELS, Finding

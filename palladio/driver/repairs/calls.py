@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError
 from palladio.driver.executors import REFERENCE, Executor, use
 from palladio.ir.core import Program, walk

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
 from palladio.base.collector import infrequent_collections
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError, PalladioError
 from palladio.driver.executors import REFERENCE, SIMULATOR
 from palladio.driver.repairs.calls import Call, Results, agree, recorded

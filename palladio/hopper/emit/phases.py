@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from palladio.base.dataclass import dataclass
 from palladio.base.locations import Location
 from palladio.hopper.emit.uses import WARPS, Roots, Use, is_clustered, passed
 from palladio.hopper.layouts.infer import joined

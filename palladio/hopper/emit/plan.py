@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioValueError
 from palladio.base.locations import Location
 from palladio.hopper.emit.uses import Use

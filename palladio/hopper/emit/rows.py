@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.plan import WARPGROUP_THREADS
 from palladio.hopper.emit.scalars import Scalar

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.layouts.integers import Index
 from palladio.ir.core import Literal
 from palladio.types import dtypes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import attach
 from palladio.hopper.emit.names import Names, identifier
 from palladio.hopper.emit.plan import BARRIER_BYTES, WARPGROUP_THREADS, Plan

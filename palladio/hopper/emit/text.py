@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit.names import identifier
 from palladio.hopper.emit.plan import WARPGROUP_THREADS
 from palladio.hopper.emit.scalars import memory_type, register_type

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from palladio.base.dataclass import dataclass
 from palladio.base.locations import Location
 from palladio.ir.core import Atom, Eqn, Op, Program, Var, subprograms
 from palladio.ops.control import cond, loop

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit.scalars import Scalar, rounded
 from palladio.hopper.emit.views import Part
 from palladio.hopper.layouts.integers import Index, bracketed

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit.scalars import Scalar
 from palladio.hopper.layouts.integers import Index, added, bracketed, times
 from palladio.lower.refused import Refused

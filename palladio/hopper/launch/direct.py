@@ -17,11 +17,11 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from palladio.array.on_card import ALIGNMENT
+from palladio.base.dataclass import dataclass
 from palladio.hopper.launch.driver import INVALID_CONTEXT
 
 Launch = Callable[[int, tuple[int, ...]], int]

@@ -8,9 +8,10 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError
 
 CAPABILITY = (9, 0)

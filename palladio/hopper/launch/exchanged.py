@@ -16,10 +16,10 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from palladio.array.on_card import Conditions, Exchange, Strided
+from palladio.base.dataclass import dataclass
 from palladio.hopper.launch.direct import CALL_FIELDS, MOST, DirectLaunch
 from palladio.types import dtypes
 

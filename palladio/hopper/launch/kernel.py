@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from palladio.array.on_card import CardArray
 from palladio.base import knobs
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError
 from palladio.hopper.compile import Cubin, compiled
 from palladio.hopper.launch.direct import BUSY, REPLACING, DirectLaunch, Record, direct_launch

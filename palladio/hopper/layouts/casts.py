@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.layouts import registers
 from palladio.hopper.layouts.registers import LANES, THREADS, Digit, Layout
 from palladio.lower.refused import Refused

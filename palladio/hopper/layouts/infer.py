@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioValueError
 from palladio.base.locations import Location
 from palladio.hopper.layouts import registers

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.layouts.integers import Index, bracketed
 
 THREADS = 128

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import from_memory, literal, memory_type, narrow
 from palladio.hopper.emit.scope import Rule, Scope

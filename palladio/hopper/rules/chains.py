@@ -6,8 +6,9 @@ The indices of an element are mapped back through the views one by one, as C exp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import register_type
 from palladio.hopper.emit.scope import Scope

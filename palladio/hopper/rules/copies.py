@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit.rows import Rows, in_pieces, rows_of
 from palladio.hopper.emit.scalars import memory_type, to_memory
 from palladio.hopper.emit.scope import Rule, Scope

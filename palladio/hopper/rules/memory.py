@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.emit import exchange
 from palladio.hopper.emit.scalars import (
     Scalar,

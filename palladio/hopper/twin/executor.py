@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.hopper.kernels import lowered, require_runnable
 from palladio.hopper.lowered import Lowered
 from palladio.hopper.twin.run import SCHEDULES, Result, run

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioValueError
 from palladio.hopper.lowered import Array, ArrayParameter, Lowered, MapParameter
 from palladio.hopper.twin import build, maps

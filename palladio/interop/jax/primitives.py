@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from palladio import library
+from palladio.base.dataclass import dataclass
 from palladio.interop.extras import executor_named
 from palladio.interop.jax import foreign
 from palladio.types.dtypes import canonical

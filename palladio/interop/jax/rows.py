@@ -10,7 +10,6 @@ import functools
 import json
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ import jax.interpreters.batching
 import jax.numpy as jnp
 
 from palladio import library
+from palladio.base.dataclass import dataclass
 from palladio.interop.extras import executor_named
 from palladio.interop.jax import foreign
 from palladio.interop.jax.primitives import lower, register_lowering, together

@@ -8,8 +8,9 @@ find it in the first-level one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Var, Work
 from palladio.ops.arrays.keep import keep
 from palladio.ops.arrays.shape import broadcast, iota, reshape

@@ -7,9 +7,10 @@ A chain of element-by-element operations is then one loop. The facts hold for ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Work
 from palladio.lower.fusion.products import is_matrix_product, is_summed_by_rows
 from palladio.lower.views import views

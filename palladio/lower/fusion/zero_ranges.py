@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Literal, Op, Program, Var
 from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts, with_signature
 from palladio.ops.arrays import arithmetic

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 from palladio.base.calls import did_you_mean
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError, PalladioTypeError, PalladioValueError
 from palladio.base.locations import Location
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.machine.check.regions import Bands, Region, Regions, region_of_elements
 from palladio.machine.run.clocks import Component
 from palladio.types.transforms import Transform

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Program
 
 

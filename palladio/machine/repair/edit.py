@@ -7,9 +7,10 @@ a tuple. Equations are addressed by path and number, not by identity, since one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.ir.rewrite import Builder, with_body, with_parts
 from palladio.ops import OPS

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Program, Var, subprograms, walk
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.machine.repair.edit import reindexed, shape_at

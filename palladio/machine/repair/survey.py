@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.base.locations import Location
 from palladio.ir.core import Atom, Eqn, Literal, Program, Var
 from palladio.machine.repair.edit import Path, Spot, part_at, parts, shape_at

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from palladio.base.dataclass import dataclass
 from palladio.base.threefry import key_of, permutation, split
 from palladio.ir.core import Eqn
 from palladio.ir.evaluate import evaluate

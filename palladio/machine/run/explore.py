@@ -20,10 +20,10 @@ import itertools
 import operator
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioError
 from palladio.machine.run.buffers import BarrierSlot, Counter
 from palladio.machine.run.machine import Machine

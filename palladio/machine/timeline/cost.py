@@ -9,9 +9,10 @@ arithmetic in its source, or an *estimate*, a round number of the right order wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError
 from palladio.types import dtypes
 from palladio.types.device import H100_SXM

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import InternalError, PalladioValueError
 from palladio.machine.timeline.records import (
     KINDS,

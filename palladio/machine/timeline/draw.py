@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from palladio.base.dataclass import dataclass
 from palladio.machine.timeline.data import TimelineData
 from palladio.machine.timeline.records import (
     KINDS,

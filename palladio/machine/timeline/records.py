@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from palladio.base.dataclass import dataclass
 from palladio.base.locations import Location
 
 KINDS: dict[str, str] = {

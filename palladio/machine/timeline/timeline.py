@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.machine.timeline.data import TimelineData
 from palladio.machine.timeline.draw import picture
 from palladio.machine.timeline.page import page_text

@@ -6,13 +6,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from palladio.array import convert
 from palladio.base.arguments import axis_names, entries
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.trace.control import fori_loop, loop
 from palladio.trace.functions import call_user, require_function

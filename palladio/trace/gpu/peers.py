@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from palladio.array import convert
 from palladio.array.functions import arithmetic, bits
 from palladio.base.arguments import axis_names
+from palladio.base.dataclass import dataclass
 from palladio.base.errors import PalladioTypeError, PalladioValueError
 from palladio.trace.grid import axis_index
 from palladio.trace.reference import Reference, TransformedReference, require_reference

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+from palladio.base.dataclass import dataclass
 
 Result = tuple[Any, Sequence[Any]]
 """The result of a launch, and the values that the references of the function have after it."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I32, I64, PTR, LlvmType, vector
 from palladio.cpu.products.micro_kernel import LINE_BYTES, Variable, rounded_pairs
@@ -96,6 +96,10 @@ class LeftTiles:
     places: V | None = None
 
 
+PANEL = LeftTiles()
+"""Tiles that follow each other, as they are packed."""
+
+
 @dataclass(frozen=True)
 class TileLoop:
     """The loop of a kernel over the steps of two panels, sixteen at a time.
@@ -120,7 +124,7 @@ class TileLoop:
     between: Int
     products: Sequence[tuple[int, int]] = ((0, 0),)
     pieces: int = 1
-    left: LeftTiles = LeftTiles()
+    left: LeftTiles = PANEL
 
     @property
     def wide(self) -> int:
@@ -277,7 +281,7 @@ class PanelBody:
         instruction: str,
         products: Sequence[tuple[int, int]] = ((0, 0),),
         pieces: int = 1,
-        left: LeftTiles = LeftTiles(),
+        left: LeftTiles = PANEL,
     ) -> None:
         """Add the products of all steps to the tiles of sums. The arguments are those of `TileLoop`."""
         loop = TileLoop(self.e, instruction, self.down, self.across, self.between, products, pieces, left)

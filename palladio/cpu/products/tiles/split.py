@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import FLOAT, I1, I16, I32, I64, PTR, integer, vector
 from palladio.cpu.products.micro_kernel import Variable, transposed
 from palladio.cpu.products.operands import Element, PackSource
 from palladio.cpu.products.tiles.kernel import (
+    PANEL,
     PLACE_BYTES,
     ROW_BYTES,
     TILE,
@@ -207,7 +208,7 @@ class _Body(PanelBody):
         else:
             self.clear()
         in_place = LeftTiles(e.mul(kernel.stride, WORD), kernel.apart, _PLACES)
-        self.multiply("tdpbf16ps", _PRODUCTS, PIECES, in_place if kernel.in_place else LeftTiles())
+        self.multiply("tdpbf16ps", _PRODUCTS, PIECES, in_place if kernel.in_place else PANEL)
         self.store()
         self.write_and_check(kernel, fresh, largest)
         add = functools.partial(self.copy_rows, self.add_row)

@@ -8,8 +8,9 @@ rows from the first to the last of them are split together; else those of each o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from palladio.base.dataclass import dataclass
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.lazy_array import StridedArray
