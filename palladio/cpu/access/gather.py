@@ -258,6 +258,7 @@ def _load_masked(
     scope: Scope, ref: RefBinding, mask: LazyArray, other: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
     (part,) = scope.function.rules["load"](scope, ref, *indices, transforms=transforms)
+    part = part if part.fill is None else scope.keep(part)
     return scope.function.rules["select"](scope, mask, part, other)
 
 

@@ -23,6 +23,7 @@ from palladio.cpu.emit.lazy_array import (
     stream,
     widths,
     write,
+    written_whole,
 )
 from palladio.cpu.emit.scope import BlockMarks, RefBinding, Rule, Scope
 from palladio.lower.refused import Refused
@@ -186,18 +187,27 @@ def put_where(
         value.panels(lambda part, first, count: put_rows(part, first, e.add(first, count)), rows, target)
 
 
-def read_now(
-    scope: Scope, buffer: StridedArray, memory: Allocation | None, stack: Transforms, indices: Sequence[LazyArray]
-) -> LazyArray:
-    """The elements that a stack of transforms selects; a scalar is loaded now."""
-    array = read(Access(scope, buffer, stack, indices), memory, whole=not stack)
-    return array if array.shape else scope.keep(array)
+def read_now(access: Access, memory: Allocation | None) -> LazyArray:
+    """The elements of a selection; a scalar is loaded now."""
+    array = read(access, memory, whole=not access.stack)
+    return array if array.shape else access.scope.keep(array)
 
 
 def _load(scope: Scope, ref: RefBinding, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
-    array = read_now(scope, ref.buffer, ref.memory, transforms, indices)
+    access = Access(scope, ref.buffer, transforms, indices)
+    if access.view is None:
+        return (_gathered(access, ref.memory),)
+    array = read_now(access, ref.memory)
     array.ahead = None if transforms else scope.function.ahead.get(ref.memory)
     return (array,)
+
+
+def _gathered(access: Access, memory: Allocation) -> LazyArray:
+    """The elements of a selection, which are read where they are stored."""
+    type = Selection(access.scope, access.buffer, access.stack, access.operands).type
+    array = written_whole(type, access.operands, lambda target: access.selection().copy_to(target))
+    array.reads[memory] = False
+    return array if type.shape else access.scope.keep(array)
 
 
 def _store(
@@ -251,7 +261,7 @@ def _swap(
     scope: Scope, ref: RefBinding, value: LazyArray, *indices: LazyArray, transforms: Transforms
 ) -> Sequence[LazyArray]:
     value = settled(scope, value)
-    old = scope.keep(read_now(scope, ref.buffer, None, transforms, indices))
+    old = scope.keep(read_now(Access(scope, ref.buffer, transforms, indices), None))
     _store(scope, ref, value, *indices, transforms=transforms)
     return (old,)
 
@@ -285,7 +295,7 @@ def _extract(scope: Scope, x: LazyArray, *indices: LazyArray, transforms: Transf
         if all(isinstance(transform, Index) for transform in transforms):
             return (kept,)
         kept = array_in(scope.e, copied(scope, kept))
-    array = read_now(scope, kept.buffer, None, transforms, indices)  # type: ignore[arg-type]
+    array = read_now(Access(scope, kept.buffer, transforms, indices), None)  # type: ignore[arg-type]
     if array.shape:
         array.reads = merged([kept], aligned=False)
     return (array,)

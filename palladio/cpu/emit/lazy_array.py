@@ -18,6 +18,7 @@ from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V, i64
 from palladio.cpu.emit.llvm_types import I32, I64
+from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
@@ -84,6 +85,10 @@ class StridedArray:
         for position, stride in zip(index, self.strides, strict=True):
             offset = e.add(offset, e.mul(position, stride))
         return e.pointer(self.base, offset, self.dtype.itemsize)
+
+    def part(self, e: Emitter, first: Sequence[Int], shape: Shape) -> StridedArray:
+        """The elements from an index on."""
+        return StridedArray(self.address(e, first), self.strides, shape, self.dtype)
 
     def at(self, e: Emitter, index: Sequence[Int], width: int) -> V:
         """The elements from an index on along the last axis, in registers."""
@@ -270,6 +275,15 @@ def write(e: Emitter, array: LazyArray, target: StridedArray) -> None:
     for_each(e, array.shape, lambda index, width: target.put(e, index, array.at(index, width), width))
 
 
+def written_whole(type: ArrayType, sources: Sequence[LazyArray], put: Callable[[StridedArray], None]) -> LazyArray:
+    """An array that `put` computes from others as a whole, where it is stored."""
+
+    def at(index: Sequence[Int], width: int) -> V:
+        raise Refused("this array is computed as a whole")
+
+    return LazyArray(type, at, merged(sources, aligned=False), fill=put)
+
+
 def rows_of(e: Emitter, array: LazyArray, first: Int, count: int) -> LazyArray:
     """Some rows of a matrix that is computed element by element; a scalar unchanged."""
     if not array.shape:
@@ -282,10 +296,7 @@ def some_rows(
     e: Emitter, array: LazyArray, target: StridedArray, first: Int, count: int
 ) -> tuple[LazyArray, StridedArray]:
     """Some rows of a matrix, and of the buffer for all of it."""
-    shape = (count, *target.shape[1:])
-    return rows_of(e, array, first, count), StridedArray(
-        target.address(e, (first, 0)), target.strides, shape, target.dtype
-    )
+    return rows_of(e, array, first, count), target.part(e, (first, 0), (count, *target.shape[1:]))
 
 
 def row_by_row(e: Emitter, panels: Panels, function: Callable[[LazyArray], LazyArray], shown: LazyArray) -> LazyArray:

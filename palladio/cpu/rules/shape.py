@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from palladio.cpu.access.views import renumbered
 from palladio.cpu.emit import registers
-from palladio.cpu.emit.emitter import Int, V
-from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, for_each, merged, write
+from palladio.cpu.emit.emitter import Emitter, Int, V
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, merged, write, written_whole
 from palladio.cpu.emit.scope import Rule, Scope
-from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 from palladio.types.types import ArrayType, Shape
@@ -115,7 +114,7 @@ def _reshape(scope: Scope, x: LazyArray, *, shape: Shape) -> Sequence[LazyArray]
 def _written_as(scope: Scope, x: LazyArray, shape: Shape) -> LazyArray:
     """An array that is computed as a whole, in another shape."""
 
-    def fill(target: StridedArray) -> None:
+    def put(target: StridedArray) -> None:
         there = target.regrouped(x.shape)
         if there is not None:
             write(scope.e, x, there)
@@ -124,10 +123,7 @@ def _written_as(scope: Scope, x: LazyArray, shape: Shape) -> LazyArray:
         write(scope.e, x, kept)
         write(scope.e, array_in(scope.e, StridedArray(kept.base, row_major(shape), shape, x.dtype)), target)
 
-    def at(index: Sequence[Int], width: int) -> V:
-        raise Refused("a product is computed as a whole")
-
-    return LazyArray(ArrayType(shape, x.dtype), at, merged([x], aligned=False), fill=fill)
+    return written_whole(ArrayType(shape, x.dtype), [x], put)
 
 
 def _iota(scope: Scope, *, shape: Shape, dtype: DType, axis: int) -> Sequence[LazyArray]:
@@ -161,24 +157,26 @@ def _reverse(scope: Scope, x: LazyArray, *, axes: tuple[int, ...]) -> Sequence[L
 
 
 def _concatenate(scope: Scope, *arrays: LazyArray, axis: int) -> Sequence[LazyArray]:
-    """Write the parts into one buffer."""
+    """Write the parts beside each other."""
     shape = list(arrays[0].shape)
     shape[axis] = sum(array.shape[axis] for array in arrays)
-    target = scope.arena.buffer(scope.e, tuple(shape), arrays[0].dtype)
-    start = 0
-    for array in arrays:
-        base = target.address(scope.e, [start if n == axis else 0 for n in range(len(shape))])
-        write(scope.e, array, target.__class__(base, target.strides, array.shape, array.dtype))
-        start += array.shape[axis]
-    return (array_in(scope.e, target),)
+
+    def put(target: StridedArray) -> None:
+        start = 0
+        for array in arrays:
+            first = [start if n == axis else 0 for n in range(len(shape))]
+            write(scope.e, array, target.part(scope.e, first, array.shape))
+            start += array.shape[axis]
+
+    return (written_whole(ArrayType(tuple(shape), arrays[0].dtype), arrays, put),)
 
 
 def _pad(
     scope: Scope, x: LazyArray, value: LazyArray, *, padding: tuple[tuple[int, int, int], ...]
 ) -> Sequence[LazyArray]:
-    """Fill with the value, and write the remaining elements to their places."""
+    """Write the elements that remain to their places, and the value around and between them."""
     e = scope.e
-    x, value = scope.keep(x), scope.keep(value)
+    value = scope.keep(value)
     if not x.shape:
         return (x,)
     sizes, starts, places, counts = [], [], [], []
@@ -192,17 +190,40 @@ def _pad(
         starts.append(first)
         places.append(before + first * step if stop > first else 0)
         counts.append(stop - first)
-    target = scope.arena.buffer(e, tuple(sizes), x.dtype)
-    for_each(e, target.shape, lambda index, width: target.put(e, index, value.at((), width), width))
-    if all(counts):
-        steps = [e.mul(stride, axis[2] + 1) for stride, axis in zip(target.strides, padding, strict=True)]
-        part = StridedArray(target.address(e, places), tuple(steps), tuple(counts), x.dtype)
-        moved = LazyArray(
-            part.type,
-            lambda index, width: x.at([e.add(i, first) for i, first in zip(index, starts, strict=True)], width),
-        )
-        write(e, moved, part)
-    return (array_in(e, target),)
+    steps = [axis[2] + 1 for axis in padding]
+    # The box between the first and the last of them; outside of it, and in it if they are apart, the value is written.
+    box = [max(0, (count - 1) * step + 1) for count, step in zip(counts, steps, strict=True)]
+    moved = LazyArray(
+        ArrayType(tuple(counts), x.dtype),
+        lambda index, width: x.at([e.add(i, first) for i, first in zip(index, starts, strict=True)], width),
+    )
+
+    def put(target: StridedArray) -> None:
+        inside = target.part(e, places, tuple(box))
+        for first, shape in _around(target.shape, places, box):
+            _spread(e, value, target.part(e, first, shape))
+        if moved.type.size == 0:
+            return
+        if max(steps) > 1:
+            _spread(e, value, inside)
+        strides = tuple(e.mul(stride, step) for stride, step in zip(target.strides, steps, strict=True))
+        write(e, moved, StridedArray(inside.base, strides, moved.shape, x.dtype))
+
+    return (written_whole(ArrayType(tuple(sizes), x.dtype), [x], put),)
+
+
+def _around(shape: Shape, places: Sequence[int], box: Sequence[int]) -> Iterator[tuple[list[int], Shape]]:
+    """The parts of an array that are outside of a box in it, each as its first index and its shape."""
+    for axis, extent in enumerate(shape):
+        for first, stop in ((0, places[axis]), (places[axis] + box[axis], extent)):
+            part = (*box[:axis], stop - first, *shape[axis + 1 :])
+            if 0 not in part:
+                yield [*places[:axis], first, *[0] * (len(shape) - axis - 1)], part
+
+
+def _spread(e: Emitter, value: LazyArray, target: StridedArray) -> None:
+    """Write a scalar to all elements."""
+    write(e, LazyArray(target.type, lambda index, width: value.at((), width)), target)
 
 
 RULES: dict[str, Rule] = {

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from palladio.cpu.access.gather import one_by_one, settled
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import FALSE, TRUE, Emitter, Int, V, i64
-from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, merged, widths
+from palladio.cpu.emit.lazy_array import LazyArray, StridedArray, array_in, widths, written_whole
 from palladio.cpu.emit.llvm_types import DOUBLE, I32, I64, vector
 from palladio.cpu.emit.scope import Rule, Scope
 from palladio.cpu.products.micro_kernel import transposed
 from palladio.cpu.rules.top_k import greatest, is_nan, precedes
 from palladio.cpu.runtime import host
-from palladio.lower.refused import Refused
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -51,7 +50,7 @@ def _alone(scope: Scope, x: LazyArray, axis: int) -> LazyArray:
     """A sorted array, which is written to memory as a whole."""
     e = scope.e
 
-    def fill(target: StridedArray) -> None:
+    def put(target: StridedArray) -> None:
         source = settled(scope, x)
         if x.shape[axis] > FEWEST:
             alone = KeyAlone(scope, source, axis, target)
@@ -59,10 +58,7 @@ def _alone(scope: Scope, x: LazyArray, axis: int) -> LazyArray:
         else:
             _in_order(OneByOne(scope, [source], axis), [source], [target])
 
-    def at(index: Sequence[Int], width: int) -> V:
-        raise Refused("a sorted array is computed as a whole")
-
-    return LazyArray(x.type, at, merged([x], aligned=False), fill=fill)
+    return written_whole(x.type, [x], put)
 
 
 def _in_order(order: InVectors | OneByOne, sources: Sequence[LazyArray], targets: Sequence[StridedArray]) -> None:

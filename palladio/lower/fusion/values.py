@@ -19,7 +19,7 @@ from palladio.ops.arrays.casts import bitcast_convert, convert
 from palladio.ops.arrays.dot import dot_accumulate, dot_general
 from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.arrays.reduce import argmax, argmin
-from palladio.ops.arrays.shape import broadcast, iota, reshape, reverse, transpose
+from palladio.ops.arrays.shape import broadcast, concatenate, iota, pad, reshape, reverse, transpose
 from palladio.ops.arrays.sort import sort
 from palladio.ops.arrays.zeros import zero_outside
 from palladio.ops.references.masked import load_masked
@@ -215,8 +215,12 @@ def _product(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def _sorted(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     """An array that is sorted by itself, where it is stored."""
-    whole = len(eqn.inputs) == 1 and eqn.params.get("last") is None
-    return Availability(Residence.WHOLE, merged(_values(inputs), aligned=False)) if whole else KEPT
+    return _put_together(eqn, inputs) if len(eqn.inputs) == 1 and eqn.params.get("last") is None else KEPT
+
+
+def _put_together(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
+    """An array that is written part by part, where it is stored."""
+    return Availability(Residence.WHOLE, merged(_values(inputs), aligned=False))
 
 
 def _accumulated(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
@@ -228,13 +232,14 @@ def _accumulated(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def _loaded(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     memory = inputs[0]
-    if not isinstance(memory, Storage) or _gathers(eqn):
+    if not isinstance(memory, Storage):
         return KEPT
-    return Availability(Residence.MEMORY, {memory: not eqn.transforms})
+    part = Availability(Residence.MEMORY, {memory: not eqn.transforms})
+    return _put_together(eqn, [part, *inputs[1:]]) if _gathers(eqn) else part
 
 
 def _gathers(eqn: Eqn) -> bool:
-    """True if an access reads its elements one by one, into new memory."""
+    """True if an access reads its elements one by one."""
     ref = eqn.inputs[0].type
     stack = [each for each in eqn.transforms if not isinstance(each, Peer)]
     shapes = [atom.type.shape for atom in eqn.indices]
@@ -246,7 +251,8 @@ def _part(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 
 def _loaded_where(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    return Availability(Residence.EACH, merged([_loaded(eqn, inputs), *_values(inputs)]))
+    now = KEPT if _gathers(eqn) else _loaded(eqn, inputs)
+    return Availability(Residence.EACH, merged([now, *_values(inputs)]))
 
 
 def _same(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
@@ -270,6 +276,8 @@ _RULES: dict[object, Callable[[Eqn, Sequence[Known]], Availability]] = {
     dot_general: _product,
     dot_accumulate: _accumulated,
     sort: _sorted,
+    concatenate: _put_together,
+    pad: _put_together,
     load: _loaded,
     accumulator_load: _loaded,
     load_masked: _loaded_where,
