@@ -59,12 +59,16 @@ def gathered(x: Any, numbers: Any) -> Any:
     return x[numbers[...]]
 
 
+def of_a_value(x: Any, numbers: Any) -> Any:
+    return jnp.take(x[...], numbers[...] % 12, axis=0)
+
+
 def nested(x: Any, numbers: Any) -> Any:
     return jnp.concatenate([jnp.pad(x[:, :10], ((0, 0), (3, 0))), jnp.roll(x[:, 10:34], 1, 0)], axis=1)
 
 
-MADE = (rolled, beside, below, padded, gathered, nested)
-ALONE = (rolled, below, padded, gathered)
+MADE = (rolled, beside, below, padded, gathered, of_a_value, nested)
+ALONE = (rolled, below, padded, gathered, of_a_value)
 """Those of which no part is in memory of its own either."""
 
 

@@ -28,8 +28,8 @@ from palladio.types.types import ArrayType
 from palladio.types.views import Coordinate, View, whole
 
 LONG, TOGETHER = 64, 4
-"""The extent of the last axis from which several elements are changed in each turn of a loop, and their number: to
-count and branch takes as many instructions as to change one element."""
+"""The extent of the last axis from which several elements are accessed in each turn of a loop, and their number: to
+count and branch takes as many instructions as to access one."""
 
 # Conditions under which an element is inside, each with the value that is read if it fails.
 Conditions = list[tuple[V, object, DType]]
@@ -51,6 +51,11 @@ class Selection:
         self.root = StridedArray(root.base, root.strides, root.shape, self.type.dtype)
 
     @property
+    def is_gathered(self) -> bool:
+        """True if arrays of numbers choose the elements."""
+        return any(view.gathered for view in self.views)
+
+    @property
     def in_vectors(self) -> bool:
         """True if neighbours along the last axis are neighbours in memory, all inside or all outside."""
         if len(self.views) > 1 or self.recast or not self.type.shape or self.root.strides[-1:] != (1,):
@@ -68,7 +73,12 @@ class Selection:
         if self.in_vectors:
             for_each(self.e, self.type.shape, body)
         else:
-            one_by_one(self.e, self.type.shape, lambda index: body(index, 1))
+            one_by_one(self.e, self.type.shape, lambda index: body(index, 1), self.together)
+
+    @property
+    def together(self) -> int:
+        """The elements along the last axis that are accessed in each turn of a loop, one after the other."""
+        return TOGETHER if self.type.shape and self.type.shape[-1] >= LONG and not self.recast else 1
 
     def nothing(self, dtype: DType) -> object:
         """The value of a read outside the array, for elements of a dtype."""
@@ -166,8 +176,7 @@ class Selection:
         if mask is None and not lone and self.in_vectors:
             self.each(element)
             return
-        brief = self.recast or lone or not self.type.shape or self.type.shape[-1] < LONG
-        one_by_one(e, self.type.shape, element, 1 if brief else TOGETHER)
+        one_by_one(e, self.type.shape, element, 1 if lone else self.together)
 
 
 @dataclass(frozen=True)

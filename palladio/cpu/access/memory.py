@@ -196,18 +196,24 @@ def read_now(access: Access, memory: Allocation | None) -> LazyArray:
 def _load(scope: Scope, ref: RefBinding, *indices: LazyArray, transforms: Transforms) -> Sequence[LazyArray]:
     access = Access(scope, ref.buffer, transforms, indices)
     if access.view is None:
-        return (_gathered(access, ref.memory),)
+        return (_elements(access, {ref.memory: False}),)
     array = read_now(access, ref.memory)
     array.ahead = None if transforms else scope.function.ahead.get(ref.memory)
     return (array,)
 
 
-def _gathered(access: Access, memory: Allocation) -> LazyArray:
-    """The elements of a selection, which are read where they are stored."""
-    type = Selection(access.scope, access.buffer, access.stack, access.operands).type
-    array = written_whole(type, access.operands, lambda target: access.selection().copy_to(target))
-    array.reads[memory] = False
-    return array if type.shape else access.scope.keep(array)
+def _elements(access: Access, reads: dict[Allocation, bool]) -> LazyArray:
+    """A selection that is not a view. Elements that arrays of numbers choose are read where they are stored.
+
+    Args:
+        reads: the memory that the buffer depends on.
+    """
+    chosen = Selection(access.scope, access.buffer, access.stack, access.operands)
+    if not chosen.is_gathered:
+        return read_now(access, None)
+    array = written_whole(chosen.type, access.operands, lambda target: access.selection().copy_to(target))
+    array.reads |= reads
+    return array if array.shape else access.scope.keep(array)
 
 
 def _store(
@@ -295,9 +301,12 @@ def _extract(scope: Scope, x: LazyArray, *indices: LazyArray, transforms: Transf
         if all(isinstance(transform, Index) for transform in transforms):
             return (kept,)
         kept = array_in(scope.e, copied(scope, kept))
-    array = read_now(Access(scope, kept.buffer, transforms, indices), None)  # type: ignore[arg-type]
+    access, reads = Access(scope, kept.buffer, transforms, indices), merged([kept], aligned=False)  # type: ignore[arg-type]
+    if access.view is None:
+        return (_elements(access, reads),)
+    array = read_now(access, None)
     if array.shape:
-        array.reads = merged([kept], aligned=False)
+        array.reads = reads
     return (array,)
 
 

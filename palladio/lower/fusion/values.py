@@ -240,14 +240,15 @@ def _loaded(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
 
 def _gathers(eqn: Eqn) -> bool:
     """True if an access reads its elements one by one."""
-    ref = eqn.inputs[0].type
+    of = eqn.inputs[0].type
     stack = [each for each in eqn.transforms if not isinstance(each, Peer)]
     shapes = [atom.type.shape for atom in eqn.indices]
-    return isinstance(ref, RefType) and any(each.gathered for each in views(ref.array, stack, shapes))
+    array = of.array if isinstance(of, RefType) else of
+    return any(each.gathered for each in views(array, stack, shapes))
 
 
 def _part(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    return _viewed(inputs[:1])
+    return _put_together(eqn, inputs) if _gathers(eqn) else _viewed(inputs[:1])
 
 
 def _loaded_where(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
