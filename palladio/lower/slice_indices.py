@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from palladio.base.dataclass import dataclass
-from palladio.ir.core import Atom, Eqn, Literal, Program
-from palladio.ir.rewrite import Builder, map_subprograms, with_body, with_parts
-from palladio.ops.arrays import arithmetic, bits, compare, shape
+from palladio.ir.core import Atom, Eqn, Literal, Program, Var
+from palladio.ir.rewrite import Builder, map_subprograms, substituted, with_body, with_parts
+from palladio.ops.arrays import arithmetic, bits, casts, compare, shape
 from palladio.ops.control import cond, loop, scope
 from palladio.ops.references.masked import store_masked
 from palladio.ops.references.memory import store
@@ -84,10 +84,14 @@ class _Known:
     Fields:
         counts: the arrays that count.
         masks: arrays of bool that are true where some arrays are below their limits.
+        negative: arrays of bool that are true where an array that counts is below 0.
+        wrapped: arrays whose elements are those of one that counts, but from the end where those are below 0.
     """
 
     counts: Counts
     masks: dict[Atom, Limits] = field(default_factory=dict)
+    negative: dict[Atom, Atom] = field(default_factory=dict)
+    wrapped: dict[Atom, Atom] = field(default_factory=dict)
 
     def note(self, eqn: Eqn) -> None:
         """Note what is known of the result of an equation."""
@@ -99,6 +103,10 @@ class _Known:
                 self.counts[var] = count
             if limits is not None:
                 self.masks[var] = limits
+            if eqn.op is compare.lt and eqn.inputs[0] in self.counts and _is_zero(eqn.inputs[1]):
+                self.negative[var] = eqn.inputs[0]
+            if eqn.op is compare.select and self.negative.get(eqn.inputs[0], var) is eqn.inputs[2]:
+                self.wrapped[var] = eqn.inputs[2]
 
 
 class _Sliced(NamedTuple):
@@ -122,7 +130,8 @@ def slice_in(program: Program, given: Mapping[Atom, _Count] | None = None) -> Pr
     for eqn in program.eqns:
         builder.location = eqn.location
         params = map_subprograms(eqn.params, lambda inner: slice_in(inner, _inside(eqn, inner, known.counts)))  # noqa: B023
-        builder.eqns.append(_sliced(with_parts(eqn, eqn.inputs, params), known, builder))
+        eqn = with_parts(eqn, eqn.inputs, params)
+        builder.eqns.append(_sliced_if_positive(eqn, known, builder) or _sliced(eqn, known, builder) or eqn)
         known.note(eqn)
     return with_body(program, builder.eqns, program.outputs)
 
@@ -202,10 +211,40 @@ def _combined(eqn: Eqn, known: Counts) -> _Count | None:
     return given.times(int(y.value)) if isinstance(y, Literal) and y.value > 0 else None
 
 
-def _sliced(eqn: Eqn, known: _Known, builder: Builder) -> Eqn:
-    """An access with slices in place of the arrays that count."""
+def _sliced_if_positive(eqn: Eqn, known: _Known, builder: Builder) -> Eqn | None:
+    """An access with slices if the arrays that count begin at 0 or above, and as it is if not."""
+    if known.wrapped.keys().isdisjoint(eqn.inputs) or not isinstance(eqn.inputs[0].type, RefType):
+        return None
+    counting = dict.fromkeys(known.wrapped[atom] for atom in eqn.inputs if atom in known.wrapped)
+    sliced = _sliced(substituted(eqn, known.wrapped), known, builder)
+    if sliced is None:
+        return None
+    positive: Atom | None = None
+    for atom in counting:
+        dtype = atom.type.dtype  # type: ignore[union-attr]
+        (here,) = builder.emit(compare.ge, _start(builder, known.counts[atom], dtype), Literal(0, dtype))
+        positive = here if positive is None else builder.emit(bits.bitwise_and, positive, here)[0]
+    (number,) = builder.emit(casts.convert, positive, dtype=dtypes.INT32)  # type: ignore[arg-type]
+    inputs = [*dict.fromkeys(atom for each in (eqn, sliced) for atom in each.inputs if isinstance(atom, Var))]
+    branches = tuple(_alone(each, inputs) for each in (eqn, sliced))
+    builder.emit(cond, number, *inputs, branches=branches)
+    made = builder.eqns.pop()
+    return Eqn(made.op, made.inputs, eqn.outputs, made.params, made.effects, eqn.location)
+
+
+def _alone(eqn: Eqn, inputs: Sequence[Var]) -> Program:
+    """A program of one equation."""
+    mine = {atom: Var(atom.type, atom.hint) for atom in inputs}
+    outputs = tuple(Var(var.type, var.hint) for var in eqn.outputs)
+    moved = substituted(eqn, mine)
+    body = Eqn(moved.op, moved.inputs, outputs, moved.params, moved.effects, moved.location)
+    return Program(tuple(mine.values()), (body,), outputs, eqn.op.name, eqn.location)
+
+
+def _sliced(eqn: Eqn, known: _Known, builder: Builder) -> Eqn | None:
+    """An access with slices in place of the arrays that count; None if it has none that can be."""
     if not eqn.op.index_start or eqn.op.ref_count > 1 or known.counts.keys().isdisjoint(eqn.indices):
-        return eqn
+        return None
     root = eqn.inputs[0].type
     array = root.array if isinstance(root, RefType) else root
     types: list[ArrayType] = [atom.type for atom in eqn.indices]
@@ -220,7 +259,7 @@ def _sliced(eqn: Eqn, known: _Known, builder: Builder) -> Eqn:
         stack += [transform] if found is None else found.stack
         array = transformed(array, [transform], types)
     if not chosen:
-        return eqn
+        return None
     starts = {n: _start(builder, counts[n], eqn.indices[n].type.dtype) for each in chosen for n in each.axes}
     indices = [starts.get(n, atom) for n, atom in enumerate(eqn.indices)]
     params = {**eqn.params, "transforms": tuple(stack)}
@@ -243,6 +282,10 @@ def _excludes_nothing(mask: Atom, known: _Known, sliced: _Sliced, counts: Mappin
     )
 
 
+def _is_zero(atom: Atom) -> bool:
+    return isinstance(atom, Literal) and atom.value == 0
+
+
 def _operands(transform: Transform) -> list[int]:
     """The positions of the index operands of a transform."""
     entries: Sequence[Any] = transform.entries if isinstance(transform, Index) else ()
@@ -253,14 +296,17 @@ def _operands(transform: Transform) -> list[int]:
 def _slices(index: Index, array: ArrayType, types: Sequence[ArrayType], counts: Mapping[int, _Count]) -> _Sliced | None:
     """An index with slices in place of all of its arrays, and the order of the axes; None if one does not count."""
     arrays = [entry.position for entry in index.entries if isinstance(entry, Operand) and types[entry.position].shape]
-    if not arrays or any(n not in counts for n in arrays) or max(array.shape) > _MOST:
+    if not arrays or any(n not in counts for n in arrays):
         return None
     gathered = np.broadcast_shapes(*(types[n].shape for n in arrays))
     axes = {n: counts[n].axis + len(gathered) - len(types[n].shape) for n in arrays}
     extents = {n: types[n].shape[counts[n].axis] for n in arrays}
+    reached = {entry.position: n for n, entry in enumerate(index.entries) if isinstance(entry, Operand)}
+    indexed = {n: array.shape[reached[n]] for n in arrays}
     if len(set(axes.values())) < len(axes) or any(gathered[axes[n]] != extents[n] for n in arrays):
         return None
-    if any(counts[n].stride * extents[n] > _MOST for n in arrays):  # it may overflow, and begin again inside
+    # An array may overflow, and count on from the least number: that, from the end, must not be inside.
+    if any(counts[n].stride * extents[n] + indexed[n] > _MOST for n in arrays):
         return None
     if any(extent > 1 and axis not in axes.values() for axis, extent in enumerate(gathered)):
         return None
@@ -283,8 +329,7 @@ def _slices(index: Index, array: ArrayType, types: Sequence[ArrayType], counts: 
     shape = index_shape(index, array.shape, types)
     if transformed(array, found, _types_of(types, arrays)).shape != shape:
         found.append(Reshape(shape))
-    reached = {entry.position: n for n, entry in enumerate(index.entries) if isinstance(entry, Operand)}
-    return _Sliced(found, {n: before + axes[n] for n in arrays}, {n: array.shape[reached[n]] for n in arrays})
+    return _Sliced(found, {n: before + axes[n] for n in arrays}, indexed)
 
 
 def _types_of(types: Sequence[ArrayType], arrays: Sequence[int]) -> list[ArrayType]:
@@ -315,6 +360,7 @@ slice_indices = Pass(
     consumes=ANY,
     produces=ANY,
     run=slice_in,
-    doc="Writes indices by arrays that count along an axis as slices. Comes before `prove_inside`, which marks slices "
+    doc="Writes indices by arrays that count along an axis as slices. Where their first element may be negative, it is "
+    "tested, and the access stays as it is beside that with slices. Comes before `prove_inside`, which marks slices "
     "that cannot leave their array. Wants `remove_dead_code` after it, for the arrays.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -52,18 +53,20 @@ SHAPE = (9, 11)
 
 
 STEPS = 5
+STARTS = np.array([3, 0, -1, -4, -6, 8, 20, -20, 1, 2**31 - 3, -(2**31)], np.int32)
 
 
-def results(index: Index, executor: str) -> list[np.ndarray[Any, Any]]:
+def results(index: Index, executor: str, steps: int = STEPS, loaded: bool = False) -> list[np.ndarray[Any, Any]]:
     """The reads and writes of a kernel that copies, doubles and increments a selection, at starts inside and outside.
 
-    An index that may be negative is tested, as it counts from the end then: that of a grid is not.
+    Args:
+        loaded: whether a start is loaded, and so may be negative: then it counts from the end.
     """
     chosen = np.empty((30, 30))[tuple(index(np.int32(6)))]
 
-    def kernel(mask: Any, x: Any, part: Any, out: Any) -> None:
+    def kernel(starts: Any, mask: Any, x: Any, part: Any, out: Any) -> None:
         step = pl.program_id(0)
-        where = index(3 * step)
+        where = index(starts[step] if loaded else 3 * step)
         found = plgpu.load(x.at[where], mask=mask[...], other=-1)
         part[step] = found
 
@@ -76,14 +79,66 @@ def results(index: Index, executor: str) -> list[np.ndarray[Any, Any]]:
 
     rng = np.random.default_rng(0)
     mask, x = rng.random(chosen.shape) < 0.7, rng.standard_normal(SHAPE).astype(np.float32)
-    outputs = [pl.ShapeDtypeStruct(shape, np.float32) for shape in ((STEPS, *chosen.shape), SHAPE)]
-    return pl.pallas_call(kernel, outputs, grid=(STEPS,), interpret=executor)(mask, x)  # type: ignore[no-any-return]
+    outputs = [pl.ShapeDtypeStruct(shape, np.float32) for shape in ((steps, *chosen.shape), SHAPE)]
+    return pl.pallas_call(kernel, outputs, grid=(steps,), interpret=executor)(STARTS, mask, x)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("title", [*COUNTING, *OTHER])
 def test_the_same_elements_are_read_and_written(title: str) -> None:
     expected, found = (results({**COUNTING, **OTHER}[title], executor) for executor in ("reference", "cpu"))
     assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
+
+
+@pytest.mark.parametrize("title", [*COUNTING, *OTHER])
+def test_starts_may_be_negative(title: str) -> None:
+    expected, found = (
+        results({**COUNTING, **OTHER}[title], executor, len(STARTS), loaded=True) for executor in ("reference", "cpu")
+    )
+    assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
+
+
+def test_the_first_element_decides_between_both_accesses() -> None:
+    found = after(
+        """
+        program f(s:i32[], x:ref<any, f32[64]>) {
+          a:i32[8] = iota {shape=(8,), dtype=i32, axis=0}
+          b:i32[8] = add s, a
+          c:bool[8] = lt b, 0:i32
+          d:i32[8] = add b, 64:i32
+          e:i32[8] = select c, d, b
+          f:f32[8] = load x[e]
+          g:f32[8] = mul f, 2.0:f32
+          store x[e], g
+          return
+        }
+        """,
+        slice_indices,
+        remove_dead_code,
+    )
+    assert found.count("ge s, 0:i32") == 2
+    for access in ("load", "store"):
+        elements, slices = re.findall(rf"{access} x\[(.*?)\]", found)
+        assert elements.isidentifier() and slices.endswith(":+8")
+
+
+@pytest.mark.parametrize("extent", [2**31 - 9, 2**31 - 8])
+def test_an_array_that_overflows_must_not_come_back_inside(extent: int) -> None:
+    found = after(
+        f"""
+        program f(s:i32[], x:ref<any, i8[{extent}]>, y:ref<any, i8[8]>) {{
+          a:i32[8] = iota {{shape=(8,), dtype=i32, axis=0}}
+          b:i32[8] = add s, a
+          c:bool[8] = lt b, 0:i32
+          d:i32[8] = add b, {extent}:i32
+          e:i32[8] = select c, d, b
+          f:i8[8] = load x[e]
+          store y, f
+          return
+        }}
+        """,
+        slice_indices,
+    )
+    assert ("cond" in found) == (extent + 8 < 2**31)
 
 
 @pytest.mark.parametrize("title", [*COUNTING, *OTHER])
