@@ -146,41 +146,55 @@ def _scan(combine: arithmetic.Combine, start: object, lanes: int = registers.LAN
 
 
 def _position(greatest: bool) -> Rule:
-    """Find the extreme in vectors, and then the first position of it or of a NaN."""
-    combine, start = (LARGER, dtypes.least) if greatest else (SMALLER, dtypes.greatest)
+    """Find the extreme in vectors, and then the first position of it or of a NaN: of a row while it is in a cache."""
 
     def rule(scope: Scope, x: LazyArray, *, axis: int, dtype: DType) -> Sequence[LazyArray]:
-        e, extent, along_lanes = scope.e, x.shape[axis], axis == len(x.shape) - 1
-        x = x if x.cheap and x.fill is None else scope.keep(x)
-        ordered = dtypes.is_float(x.dtype)
-        extreme = Reducer(scope, x, (axis,), combine, start(x.dtype), ordered).run()
+        e, along_rows = scope.e, axis == len(x.shape) - 1
+        if not along_rows or len(x.shape) == 1:
+            found = array_in(e, _positions(scope, x, axis, greatest))
+        else:
+            places = scope.arena.buffer(e, x.shape[:-1], dtypes.INT32)
 
-        def place(index: Sequence[Int], width: int) -> V:
-            value, others = x.at(index, width), (*index[:axis], *index[axis + 1 :])
-            best = e.splat(extreme.at(e, others, 1), width) if along_lanes else extreme.at(e, others, width)
-            here = e.compare("fcmp oeq" if ordered else "icmp eq", value, best)
-            if ordered:
-                here = e.binary("or", here, is_nan(e, value))
-            counted = e.splat(e.convert("trunc", e.index(index[axis]), I32), width)
-            if along_lanes and width > 1:
-                counted = e.binary("add", counted, e.lanes(range(width), I32))
-            return e.select(here, counted, e.constant(extent, counted.type))
+            def of_row(lead: tuple[Int, ...]) -> None:
+                type = ArrayType(x.shape[-1:], x.dtype)
+                row = LazyArray(type, lambda index, width: x.at((*lead, *index), width), x.reads, x.cheap)
+                places.put(e, lead, _positions(scope, row, 0, greatest).at(e, (), 1), 1)
 
-        places = LazyArray(ArrayType(x.shape, dtypes.INT32), place, x.reads)
-        found = Reducer(scope, places, (axis,), SMALLER, extent).run()
+            x = x if x.fill is None else scope.keep(x)
+            one_by_one(e, places.shape, of_row)
+            found = array_in(e, places)
 
         def converted(index: Sequence[Int], width: int) -> V:
-            position, wanted = found.at(e, index, width), registers.register(dtype)
+            position, wanted = found.at(index, width), registers.register(dtype)
             return e.convert("zext" if wanted == I64 else "trunc", position, wanted)
 
-        array = (
-            array_in(e, found)
-            if dtype == dtypes.INT32
-            else LazyArray(ArrayType(found.shape, dtype), converted, {}, True)
-        )
+        array = found if dtype == dtypes.INT32 else LazyArray(ArrayType(found.shape, dtype), converted, {}, True)
         return (array if array.shape else scope.keep(array),)
 
     return rule
+
+
+def _positions(scope: Scope, x: LazyArray, axis: int, greatest: bool) -> StridedArray:
+    """The positions along an axis of the extremes, as int32."""
+    e, extent, along_lanes = scope.e, x.shape[axis], axis == len(x.shape) - 1
+    combine, start = (LARGER, dtypes.least) if greatest else (SMALLER, dtypes.greatest)
+    x = x if x.cheap and x.fill is None else scope.keep(x)
+    ordered = dtypes.is_float(x.dtype)
+    extreme = Reducer(scope, x, (axis,), combine, start(x.dtype), ordered).run()
+
+    def place(index: Sequence[Int], width: int) -> V:
+        value, others = x.at(index, width), (*index[:axis], *index[axis + 1 :])
+        best = e.splat(extreme.at(e, others, 1), width) if along_lanes else extreme.at(e, others, width)
+        here = e.compare("fcmp oeq" if ordered else "icmp eq", value, best)
+        if ordered:
+            here = e.binary("or", here, is_nan(e, value))
+        counted = e.splat(e.convert("trunc", e.index(index[axis]), I32), width)
+        if along_lanes and width > 1:
+            counted = e.binary("add", counted, e.lanes(range(width), I32))
+        return e.select(here, counted, e.constant(extent, counted.type))
+
+    places = LazyArray(ArrayType(x.shape, dtypes.INT32), place, x.reads)
+    return Reducer(scope, places, (axis,), SMALLER, extent).run()
 
 
 RULES: dict[str, Rule] = {
