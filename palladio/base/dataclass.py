@@ -3,12 +3,14 @@
 A process makes more than a hundred classes when it imports the package, and half as many again when it first compiles.
 The standard library compiles a text for every method of each. Here only `__init__` is compiled, because its arguments
 have names; the other methods are closures over the names of the fields. The results are dataclasses like any others:
-`dataclasses.fields`, `replace` and `is_dataclass`, `match` statements, `pickle` and `copy` take them.
+`dataclasses.fields`, `replace` and `is_dataclass`, `match` statements, `pickle` and `copy` take them. Ordering and
+`InitVar` are left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from operator import attrgetter
@@ -49,6 +51,9 @@ def dataclass(
     def make(made: type[Any]) -> type[Any]:
         # Python itself sets `__hash__` to None beside an `__eq__`.
         hashes = "__hash__" in made.__dict__ and not (made.__hash__ is None and "__eq__" in made.__dict__)
+        for name in _CHANGING if frozen else ():
+            if name in made.__dict__:
+                raise TypeError(f"{made.__name__} is frozen and has {name}")
         if made.__doc__ is None:
             made.__doc__ = made.__name__  # else the standard library describes an `__init__` that is not there yet
         # The standard library adds what pickles a frozen class with slots, and refuses a class that is frozen if a base
@@ -56,7 +61,8 @@ def dataclass(
         known = frozen and (slots or any(map(dataclasses.is_dataclass, made.__mro__[1:])))
         rest: dict[str, bool] = {"unsafe_hash": unsafe_hash, "kw_only": kw_only, "slots": slots}
         made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=known, **rest)(made)
-        made.__dataclass_params__.frozen = frozen
+        params = made.__dataclass_params__
+        params.init, params.repr, params.eq, params.frozen = init, repr, eq, frozen
         own = fields(made)
         methods: dict[str, Any] = {}
         if init:
@@ -86,9 +92,12 @@ def _named(method: Any, made: type[Any], name: str) -> Any:
 def _values(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
     """A function of an object that gives the values of these attributes."""
     names = tuple(names)
-    if len(names) < 2:  # there `attrgetter` does not give a tuple
-        return lambda found: tuple([getattr(found, name) for name in names])
-    return attrgetter(*names)
+    if len(names) > 1:
+        return attrgetter(*names)
+    if not names:
+        return lambda found: ()
+    only = attrgetter(*names)
+    return lambda found: (only(found),)
 
 
 def _described(names: Iterable[str]) -> Any:
@@ -127,8 +136,11 @@ def _freeze(made: type[Any], names: frozenset[str]) -> None:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
         super(made, self).__delattr__(name)
 
-    made.__setattr__ = _named(assign, made, "__setattr__")  # type: ignore[method-assign]
-    made.__delattr__ = _named(delete, made, "__delattr__")  # type: ignore[method-assign]
+    for name, method in zip(_CHANGING, (assign, delete), strict=True):
+        setattr(made, name, _named(method, made, name))
+
+
+_CHANGING = "__setattr__", "__delattr__"
 
 
 class _Factory:
@@ -143,27 +155,32 @@ _FACTORY = _Factory()
 
 def _constructor(made: type[Any], own: Iterable[Field[Any]], frozen: bool) -> Any:
     """An `__init__` that sets the fields in order; it is compiled, so that Python binds the arguments."""
-    known: dict[str, Any] = {"__name__": made.__module__, "_set": object.__setattr__, "_factory": _FACTORY}
+    slots = "__slots__" in made.__dict__
+    known: dict[str, Any] = {"__set": object.__setattr__, "__factory": _FACTORY}
     positional, by_keyword, lines = ["self"], [], []
     for field in own:
-        value = field.name
-        argument = field.name
+        name = value = argument = field.name
         if field.default is not MISSING:
-            known[f"_default_{field.name}"] = field.default
-            argument += f"=_default_{field.name}"
+            known[f"__default_{name}"] = field.default
+            argument = f"{name}=__default_{name}"
+            value = name if field.init else f"__default_{name}"
         elif field.default_factory is not MISSING:
-            known[f"_make_{field.name}"] = field.default_factory
-            argument += "=_factory"
-            value = f"_make_{field.name}()" + (f" if {field.name} is _factory else {field.name}" if field.init else "")
+            known[f"__make_{name}"] = field.default_factory
+            argument = f"{name}=__factory"
+            value = f"__make_{name}()" + (f" if {name} is __factory else {name}" if field.init else "")
+        if not field.init and field.default_factory is MISSING and (field.default is MISSING or not slots):
+            continue  # `__post_init__` sets it, or it is an attribute of the class
         if field.init:
             (by_keyword if field.kw_only else positional).append(argument)
-        elif field.default_factory is MISSING:
-            continue  # its default is an attribute of the class; without one `__post_init__` sets it
-        lines.append(f" _set(self, {field.name!r}, {value})" if frozen else f" self.{field.name} = {value}")
+        lines.append(f"__set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(made, "__post_init__"):
-        lines.append(" self.__post_init__()")
+        lines.append("self.__post_init__()")
     arguments = ", ".join([*positional, *(["*", *by_keyword] if by_keyword else [])])
-    exec(f"def __init__({arguments}):\n" + ("\n".join(lines) or " pass"), known)
-    found = known["__init__"]
-    found.__annotations__ = {field.name: field.type for field in own if field.init} | {"return": None}
-    return found
+    body = "\n  ".join(lines or ["pass"])
+    text = f"def create({', '.join(known)}):\n def __init__({arguments}):\n  {body}\n return __init__"
+    found: dict[str, Any] = {}
+    module = sys.modules.get(made.__module__)
+    exec(text, {} if module is None else vars(module), found)
+    constructor = found["create"](**known)
+    constructor.__annotations__ = {field.name: field.type for field in own if field.init} | {"return": None}
+    return constructor

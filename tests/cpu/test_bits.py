@@ -141,3 +141,21 @@ def test_a_scalar_value_of_another_dtype() -> None:
         run(x[0, 0])
 
     agrees(kernel, bits_like(SHAPE, np.uint32))
+
+
+@pytest.mark.parametrize("start", [0, 3, 5, -7])
+def test_what_is_outside_has_the_bits_of_the_dtype_before(start: int) -> None:
+    """A guard before a bitcast: of one element, of a row, of narrower elements."""
+
+    def kernel(x: Any, n: Any, one: Any, row: Any, bytes: Any) -> None:
+        one[0] = x.at[n[0], 0].bitcast(np.float32)[...]
+        row[...] = x.at[pl.ds(n[0], 2)].bitcast(np.float32)[...]
+        bytes[...] = x.at[pl.ds(n[0], 2)].bitcast(np.int8)[...]
+
+    x = np.arange(20, dtype=np.int32).reshape(5, 4) + 2**20
+    shapes = [((1,), np.float32), ((2, 4), np.float32), ((8, 4), np.int8)]
+    results = []
+    for executor in ("cpu", "reference"):
+        probe = pl.pallas_call(kernel, [pl.ShapeDtypeStruct(*each) for each in shapes], interpret=executor)
+        results.append([np.asarray(each).tobytes() for each in probe(x, np.array([start], np.int32))])
+    assert results[0] == results[1]

@@ -220,3 +220,25 @@ def test_rows_that_are_replaced_in_place(shape: tuple[int, int], dtype: Any) -> 
     wide = x.astype(np.float64)
     shifted = np.exp(wide - wide.max(1, keepdims=True))
     close(call(x), shifted / shifted.sum(1, keepdims=True), dtype)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_rows_by_their_numbers_are_stored_beside_a_group(first: bool) -> None:
+    """Also by numbers that the group computes."""
+
+    def kernel(x: Any, y: Any, once: Any, twice: Any, chosen: Any, more: Any) -> None:
+        largest = jnp.max(x[...], axis=1)
+        if first:
+            chosen[...] = y[x[:, 0]]
+        once[...] = x[...] - largest[:, None]
+        twice[...] = x[...] + 1
+        if not first:
+            chosen[...] = y[largest]
+        more[...] = y[largest] + x[...]
+
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, (6, 16)).astype(np.int32)
+    y = np.arange(96, dtype=np.int32).reshape(6, 16)
+    out = [pl.ShapeDtypeStruct(x.shape, x.dtype)] * 4
+    found, expected = (pl.pallas_call(kernel, out, interpret=name)(x, y) for name in ("cpu", "reference"))
+    np.testing.assert_array_equal(found, expected)

@@ -80,11 +80,11 @@ def read(access: Access, memory: Allocation | None, whole: bool) -> LazyArray:
             array.reads = {memory: whole}
         return array
     if not view.buffer.shape:
-        return _read_scalar(scope, view, guard)
+        return access.selection().read() if view.recast else _read_scalar(scope, view, guard)
     # Outside: a copy, with uninitialised values for elements that are not in memory.
     copy = scope.arena.buffer(e, view.buffer.shape, view.buffer.dtype)
     with e.when(e.negated(guard)):
-        if view.bounds is None:
+        if view.bounds is None or view.recast:
             access.selection().copy_to(copy)
         else:
             _copy_inside(scope, view, copy)

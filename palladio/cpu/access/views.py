@@ -62,12 +62,14 @@ class BufferView:
         guards: the conditions under which all of it is inside.
         bounds: the bounds checks of each element; empty if all are inside, None if only one check for all elements is
             known, since they have been reordered after a guard.
+        recast: whether a guard comes before a bitcast, so that what is read outside has the bits of another dtype.
     """
 
     def __init__(self, buffer: StridedArray) -> None:
         self.buffer = buffer
         self.guards: list[V] = []
         self.bounds: list[Bound] | None = []
+        self.recast = False
 
     def inside(self, e: Emitter, index: Sequence[Int]) -> V | None:
         """True if an element is inside."""
@@ -89,6 +91,7 @@ def viewed(scope: Scope, buffer: StridedArray, stack: Transforms, operands: Sequ
         if recast is None:
             return None
         before = found.bounds
+        found.recast |= bool(found.guards) and recast.dtype != found.buffer.dtype
         found.buffer = recast
         bounds = _select(scope, found, view, operands)
         found.bounds = _joined(before, bounds, len(view.sizes)) if found.guards else []

@@ -12,6 +12,7 @@ from dataclasses import field
 
 from palladio.base.dataclass import dataclass
 from palladio.ir.core import Atom, Eqn, Var, Work
+from palladio.lower.fusion.values import gathers
 from palladio.ops.arrays.keep import keep
 from palladio.ops.arrays.shape import broadcast, iota, reshape
 from palladio.ops.references.initialization import initialize
@@ -114,7 +115,8 @@ class _Search:
             (self.late if eqn.op is not store and adds_rows(eqn) else self.of_row).update(eqn.outputs)
             return True
         if eqn.op in (load, initialize):
-            return self.written.isdisjoint(eqn.inputs)
+            gathered = eqn.op is load and gathers(eqn)
+            return not gathered and self.written.isdisjoint(eqn.inputs) and self.of_row.isdisjoint(eqn.inputs)
         if not is_lazy(eqn):
             return False
         if self.of_row.isdisjoint(eqn.inputs):

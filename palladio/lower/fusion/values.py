@@ -235,10 +235,10 @@ def _loaded(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
     if not isinstance(memory, Storage):
         return KEPT
     part = Availability(Residence.MEMORY, {memory: not eqn.transforms})
-    return _put_together(eqn, [part, *inputs[1:]]) if _gathers(eqn) else part
+    return _put_together(eqn, [part, *inputs[1:]]) if gathers(eqn) else part
 
 
-def _gathers(eqn: Eqn) -> bool:
+def gathers(eqn: Eqn) -> bool:
     """True if an access reads its elements one by one."""
     of = eqn.inputs[0].type
     stack = [each for each in eqn.transforms if not isinstance(each, Peer)]
@@ -248,11 +248,11 @@ def _gathers(eqn: Eqn) -> bool:
 
 
 def _part(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    return _put_together(eqn, inputs) if _gathers(eqn) else _viewed(inputs[:1])
+    return _put_together(eqn, inputs) if gathers(eqn) else _viewed(inputs[:1])
 
 
 def _loaded_where(eqn: Eqn, inputs: Sequence[Known]) -> Availability:
-    now = KEPT if _gathers(eqn) else _loaded(eqn, inputs)
+    now = KEPT if gathers(eqn) else _loaded(eqn, inputs)
     return Availability(Residence.EACH, merged([now, *_values(inputs)]))
 
 
