@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 import palladio as pl
 from palladio.library import gmm
 from tests.library.references import FLOATS, assert_close, gmm_reference, normal
+from tests.pairs import every_pair
 
 SIZES = np.array([5, 0, 9, 3], np.int32)
 TILES = (8, 4, 8)
 
 
-@pytest.mark.parametrize("result", FLOATS, ids=str)
-@pytest.mark.parametrize("left", FLOATS, ids=str)
-@pytest.mark.parametrize("right", FLOATS, ids=str)
+@pytest.mark.parametrize(("left", "right", "result"), every_pair(FLOATS, FLOATS, FLOATS), ids=str)
 def test_inputs_of_any_two_float_dtypes_give_a_result_in_the_preferred_one(left, right, result):
     lhs, rhs = normal(0, 19, 11, dtype=left), normal(1, 4, 11, 13, dtype=right)
     out = gmm(lhs, rhs, SIZES, result, TILES)
@@ -33,10 +32,9 @@ def test_products_of_narrow_floats_are_summed_in_float32():
     assert gmm(lhs, rhs, [1], tiling=(8, 512, 8))[0, 0] == 4096
 
 
-@pytest.mark.parametrize("m", [16, 17, 23])
-@pytest.mark.parametrize("k", [8, 9, 3])
-@pytest.mark.parametrize("n", [8, 11, 1])
-@pytest.mark.parametrize("transpose_rhs", [False, True])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "transpose_rhs"), every_pair([16, 17, 23], [8, 9, 3], [8, 11, 1], [False, True])
+)
 def test_tiles_need_not_divide_the_sizes(m, k, n, transpose_rhs):
     lhs = normal(0, m, k)
     rhs = normal(1, 3, n, k) if transpose_rhs else normal(1, 3, k, n)

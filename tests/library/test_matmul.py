@@ -13,15 +13,14 @@ import palladio as pl
 import palladio.numpy as jnp
 from palladio.library import gmm, matmul
 from tests.library.references import FLOATS, assert_close, normal
+from tests.pairs import every_pair
 
 
 def reference(x, y):
     return np.asarray(x).astype(np.float64) @ np.asarray(y).astype(np.float64)
 
 
-@pytest.mark.parametrize("result", [None, *FLOATS], ids=str)
-@pytest.mark.parametrize("left", FLOATS, ids=str)
-@pytest.mark.parametrize("right", FLOATS, ids=str)
+@pytest.mark.parametrize(("left", "right", "result"), every_pair(FLOATS, FLOATS, [None, *FLOATS]), ids=str)
 def test_inputs_of_any_two_float_dtypes(left, right, result):
     x, y = normal(0, 19, 11, dtype=left), normal(1, 11, 13, dtype=right)
     out = matmul(x, y, preferred_element_type=result, tiling=(8, 4, 8))

@@ -11,14 +11,13 @@ import palladio as pl
 from palladio.library import tgmm
 from tests.library.references import FLOATS, assert_close, normal, tgmm_reference
 from tests.library.test_gmm import GROUPS, problems
+from tests.pairs import every_pair
 
 SIZES = np.array([5, 0, 9, 3], np.int32)
 TILES = (8, 4, 8)
 
 
-@pytest.mark.parametrize("result", FLOATS, ids=str)
-@pytest.mark.parametrize("left", FLOATS, ids=str)
-@pytest.mark.parametrize("right", FLOATS, ids=str)
+@pytest.mark.parametrize(("left", "right", "result"), every_pair(FLOATS, FLOATS, FLOATS), ids=str)
 def test_inputs_of_any_two_float_dtypes_give_a_result_in_the_preferred_one(left, right, result):
     lhs, rhs = normal(0, 11, 19, dtype=left), normal(1, 19, 13, dtype=right)
     out = tgmm(lhs, rhs, SIZES, result, TILES)
@@ -27,9 +26,7 @@ def test_inputs_of_any_two_float_dtypes_give_a_result_in_the_preferred_one(left,
     assert_close(out, tgmm_reference(lhs, rhs, SIZES), 1e-6 if single else None)
 
 
-@pytest.mark.parametrize("m", [16, 17, 23])
-@pytest.mark.parametrize("k", [8, 9, 3])
-@pytest.mark.parametrize("n", [8, 11, 1])
+@pytest.mark.parametrize(("m", "k", "n"), every_pair([16, 17, 23], [8, 9, 3], [8, 11, 1]))
 def test_tiles_need_not_divide_the_sizes(m, k, n):
     lhs, rhs = normal(0, k, m), normal(1, m, n)
     assert_close(tgmm(lhs, rhs, [7, 1, 8], tiling=TILES), tgmm_reference(lhs, rhs, [7, 1, 8]))
