@@ -14,8 +14,10 @@ from pathlib import Path
 from subprocess import CompletedProcess, Popen
 
 SERVER = """
-import json, os, sys
+import gc, json, os, sys
 exec(sys.argv[1])
+gc.collect()
+gc.freeze()
 while line := sys.stdin.readline():
     child = os.fork()
     if not child:
@@ -30,7 +32,8 @@ os.environ.clear()
 os.environ.update(environment)
 exec(compile(program, "<string>", "exec"))
 """
-"""The forks leave the loop, so that they end as any process does."""
+"""The forks leave the loop, so that they end as any process does, but for the garbage collector: it does not go through
+what the process has imported, which takes seconds after PyTorch."""
 
 
 class Forks:

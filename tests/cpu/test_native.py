@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -61,9 +60,15 @@ def settings(threads: int, openmp: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def with_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    with forks(
-        "import numpy, torch\nfrom palladio.cpu.runtime import native", tmp_path_factory.mktemp("forks")
-    ) as found:
+    imports = "import numpy, torch\nfrom palladio.cpu import executor\nfrom palladio.cpu.runtime import native"
+    with forks(imports, tmp_path_factory.mktemp("forks")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    imports = "import numpy, torch, palladio\nfrom palladio.cpu.runtime import workers"
+    with forks(imports, tmp_path_factory.mktemp("without_compiler")) as found:
         yield found
 
 
@@ -97,12 +102,26 @@ def printed(run: Run) -> Printed:
     return printed
 
 
-def printed_alone(program: str) -> str:
-    """The output of a program in a fresh process, without earlier imports."""
-    command = [sys.executable, "-c", HEAD + program]
-    done = subprocess.run(command, env=settings(4, 4), capture_output=True, text=True, check=False, timeout=300)
-    assert done.stderr == ""
-    return done.stdout
+NOT_FORKED = """
+import pathlib
+bytes_of = pathlib.Path.read_bytes
+never = b"1 (python) S 0 0 0 0 0 0 "
+pathlib.Path.read_bytes = lambda path: never if str(path) == "/proc/self/stat" else bytes_of(path)
+"""
+"""The system says of this process that it was not forked, as of one that has started a program."""
+
+
+@pytest.fixture
+def printed_first(without_compiler: Forks) -> Printed:
+    """Returns the output of a program whose first call imports the compiler, in what passes for a fresh process."""
+
+    def printed_first(program: str, told: str = NOT_FORKED) -> str:
+        unused = "import sys\nassert not {'palladio.cpu.runtime.native', 'palladio.cpu.executor'} & set(sys.modules)\n"
+        done = without_compiler.run(told + HEAD + unused + program, settings(4, 4))
+        assert done.stderr == ""
+        return done.stdout
+
+    return printed_first
 
 
 @pytest.mark.parametrize(("openmp", "workers"), [(4, 0), (6, 0), (2, 3)])
@@ -113,7 +132,7 @@ def test_a_call_uses_openmp_where_it_has_enough_threads_and_workers_elsewhere(
     assert printed(program, openmp=openmp) == f"True {workers}\n"
 
 
-def test_library_functions_use_openmp() -> None:
+def test_library_functions_use_openmp(printed_first: Printed) -> None:
     program = """
 from palladio.library import gmm
 rng = np.random.default_rng(0)
@@ -125,7 +144,7 @@ expected = np.concatenate([
 print([np.allclose(gmm(rows, matrices, sizes), expected, atol=1e-4) for _ in range(5)] == [True] * 5)
 print(workers._HELPERS.size)
 """
-    assert printed_alone(program) == "True\n0\n"
+    assert printed_first(program) == "True\n0\n"
 
 
 def test_all_threads_round_as_the_caller_does_and_as_before_afterwards(printed: Printed) -> None:
@@ -220,7 +239,7 @@ print(right({LONG}), inside)
     assert printed(program) == "True [True]\n"
 
 
-def test_several_threads_call_at_once() -> None:
+def test_several_threads_call_at_once(printed_first: Printed) -> None:
     """Their first calls import the compiler, and compile, at the same time."""
     program = """
 found = []
@@ -229,7 +248,7 @@ for each in callers: each.start()
 for each in callers: each.join()
 print(found == [True] * 80)
 """
-    assert printed_alone(program) == "True\n"
+    assert printed_first(program) == "True\n"
 
 
 def test_calls_keep_the_code_that_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +268,7 @@ def test_calls_keep_the_code_that_they_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("before", ["", "right()"])
-def test_kernels_are_called_when_the_process_ends(printed: Printed, before: str) -> None:
+def test_kernels_are_called_when_the_process_ends(printed: Printed, printed_first: Printed, before: str) -> None:
     program = """
 def later():
     main.join()
@@ -259,7 +278,7 @@ main = threading.main_thread()
 threading.Thread(target=later).start()
 atexit.register(lambda: print(right()))
 """
-    show = printed if before else printed_alone  # the first call imports the compiler
+    show = printed if before else printed_first  # the first call imports the compiler
     assert show(before + program) == "True\nTrue\n"
 
 
@@ -275,7 +294,7 @@ print(os.waitpid(child, 0)[1], right(), workers._HELPERS.size)
     assert printed(program) == "0 True 0\n"
 
 
-def test_so_does_one_that_was_forked_before_its_first_call() -> None:
+def test_so_does_one_that_was_forked_before_its_first_call(printed_first: Printed) -> None:
     program = """
 torch.ones(1 << 20).exp()
 child = os.fork()
@@ -284,7 +303,7 @@ if child == 0:
     os._exit(0 if right() and right() and workers._HELPERS.size == 3 else 1)
 print(os.waitpid(child, 0)[1], "palladio.cpu.runtime.native" in sys.modules)
 """
-    assert printed_alone(program) == "0 False\n"
+    assert printed_first(program, told="") == "0 False\n"
 
 
 def test_the_first_exception_is_kept_where_a_failed_call_polls_again() -> None:
