@@ -10,6 +10,7 @@ from palladio.library import hopper
 from palladio.library.hopper import AttentionConfig
 from tests.library.references import BFLOAT16, assert_close, normal
 from tests.library.test_attention import inputs, reference
+from tests.pairs import every_pair
 
 SMALL = AttentionConfig(block_q=8, block_kv=8, stages=2)
 TOLERANCE = {np.dtype(np.float16): 1e-3, BFLOAT16: 8e-3, np.dtype(np.float32): 2e-6}
@@ -24,18 +25,26 @@ def test_every_dtype_of_the_tensor_cores(dtype, causal):
     assert_close(out, reference(q, k, v, causal), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (7, 33), (33, 7), (16, 32), (37, 37)])
-def test_lengths_that_blocks_do_not_divide(m, n, causal):
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("lengths", "causal", "default_executor"),
+    every_pair([(1, 1), (7, 33), (33, 7), (16, 32), (37, 37)], [False, True], ["reference", "cpu"]),
+    indirect=["default_executor"],
+)
+def test_lengths_that_blocks_do_not_divide(lengths, causal):
+    m, n = lengths
     q, k, v = inputs(m, n, 5, 3)
     assert_close(hopper.attention(q, k, v, causal=causal, config=SMALL), reference(q, k, v, causal), 2e-6)
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3, 5])
-@pytest.mark.parametrize(("block_q", "block_kv"), [(8, 8), (16, 4), (4, 16), (3, 5)])
-def test_any_blocks_and_stages(block_q, block_kv, stages):
-    """Each number of stages, and each shape of blocks, is with and without a causal mask in half of the cases."""
-    causal = (stages in (2, 5)) == (block_q in (8, 4))
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("blocks", "stages", "causal", "default_executor"),
+    every_pair([(8, 8), (16, 4), (4, 16), (3, 5)], [1, 2, 3, 5], [False, True], ["reference", "cpu"]),
+    indirect=["default_executor"],
+)
+def test_any_blocks_and_stages(blocks, stages, causal):
+    block_q, block_kv = blocks
     q, k, v = inputs(21, 26, 8, 8)
     config = AttentionConfig(block_q, block_kv, stages)
     assert_close(hopper.attention(q, k, v, causal=causal, config=config), reference(q, k, v, causal), 2e-6)

@@ -11,6 +11,7 @@ import palladio as pl
 from palladio.library import hopper
 from palladio.library.hopper import MatmulConfig
 from tests.library.references import BFLOAT16, assert_close, gmm_reference, normal, tgmm_reference
+from tests.pairs import every_pair
 
 SIZES = [5, 0, 9, 3]
 SMALL = MatmulConfig(tile_m=8, tile_n=8, tile_k=4, stages=2, blocks=3)
@@ -39,8 +40,13 @@ GROUPS = {
 """One number of groups, but for a single one, so that the cases share kernels."""
 
 
-@pytest.mark.parametrize("result", DTYPES, ids=str)
-@pytest.mark.parametrize("operand", DTYPES, ids=str)
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("operand", "result", "default_executor"),
+    every_pair(DTYPES, DTYPES, ["reference", "cpu"]),
+    indirect=["default_executor"],
+    ids=str,
+)
 def test_every_dtype_of_the_tensor_cores_gives_a_result_in_the_preferred_one(operand, result):
     lhs, rhs = normal(0, 19, 11, dtype=operand), normal(1, 4, 11, 13, dtype=operand)
     out = hopper.gmm(lhs, rhs, SIZES, result, SMALL)
@@ -52,12 +58,16 @@ def test_every_dtype_of_the_tensor_cores_gives_a_result_in_the_preferred_one(ope
     assert_close(out, tgmm_reference(left, right, SIZES))
 
 
-@pytest.mark.parametrize("transpose_rhs", [False, True])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_any_tiles_of_gmm(config, transpose_rhs):
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("name", "transpose_rhs", "default_executor"),
+    every_pair(list(CONFIGS), [False, True], ["reference", "cpu"]),
+    indirect=["default_executor"],
+)
+def test_any_tiles_of_gmm(name, transpose_rhs):
     lhs = normal(0, 21, 9)
     rhs = normal(1, 4, 13, 9) if transpose_rhs else normal(1, 4, 9, 13)
-    out = hopper.gmm(lhs, rhs, SIZES, config=config, transpose_rhs=transpose_rhs)
+    out = hopper.gmm(lhs, rhs, SIZES, config=CONFIGS[name], transpose_rhs=transpose_rhs)
     assert_close(out, gmm_reference(lhs, rhs, SIZES, transpose_rhs=transpose_rhs))
 
 

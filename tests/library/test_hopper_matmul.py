@@ -9,6 +9,7 @@ import palladio as pl
 from palladio.library import hopper
 from palladio.library.hopper import MatmulConfig
 from tests.library.references import BFLOAT16, assert_close, normal
+from tests.pairs import every_pair
 
 SMALL = MatmulConfig(tile_m=8, tile_n=8, tile_k=4, stages=2, blocks=3)
 DTYPES = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32)]
@@ -30,8 +31,13 @@ def product(x, y):
     return np.asarray(x).astype(np.float64) @ np.asarray(y).astype(np.float64)
 
 
-@pytest.mark.parametrize("result", [None, *DTYPES], ids=str)
-@pytest.mark.parametrize("operand", DTYPES, ids=str)
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("operand", "result", "default_executor"),
+    every_pair(DTYPES, [None, *DTYPES], ["reference", "cpu"]),
+    indirect=["default_executor"],
+    ids=str,
+)
 def test_every_dtype_of_the_tensor_cores_gives_a_result_in_the_preferred_one(operand, result):
     x, y = normal(0, 19, 11, dtype=operand), normal(1, 11, 13, dtype=operand)
     out = hopper.matmul(x, y, preferred_element_type=result, config=SMALL)
@@ -39,11 +45,17 @@ def test_every_dtype_of_the_tensor_cores_gives_a_result_in_the_preferred_one(ope
     assert_close(out, product(x, y))
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(32, 16, 16), (21, 9, 13), (1, 1, 1), (8, 30, 40)])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_any_sizes_and_tiles(config, m, k, n):
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("name", "sizes", "default_executor"),
+    every_pair(list(CONFIGS), [(32, 16, 16), (21, 9, 13), (1, 1, 1), (8, 30, 40)], ["reference", "cpu"]),
+    indirect=["default_executor"],
+    ids=str,
+)
+def test_any_sizes_and_tiles(name, sizes):
+    m, k, n = sizes
     x, y = normal(0, m, k), normal(1, k, n)
-    assert_close(hopper.matmul(x, y, config=config), product(x, y))
+    assert_close(hopper.matmul(x, y, config=CONFIGS[name]), product(x, y))
 
 
 @pytest.mark.parametrize("cluster", [None, "m", "n"])
