@@ -18,6 +18,7 @@ from palladio.cpu.rules.sort import network
 from palladio.cpu.runtime import host
 from palladio.types.types import ArrayType
 from tests.cpu.test_emitted_text import PROCESSOR, emitted, traced
+from tests.pairs import every_pair
 
 
 def assert_same_bits(found: Any, expected: Any) -> None:
@@ -224,9 +225,15 @@ def assert_same_top(given: Any, count: int, axis: int = -1) -> None:
         assert_same_bits(got, expected)
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 64, 65])
-@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint32, np.float32, np.float64, ml_dtypes.bfloat16], ids=str)
-@pytest.mark.parametrize("shape", [(130,), (3, 131), (2, 2, 209), (1, 2000)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "count"),
+    every_pair(
+        [(130,), (3, 131), (2, 2, 209), (1, 2000)],
+        [np.bool_, np.int8, np.uint32, np.float32, np.float64, ml_dtypes.bfloat16],
+        [1, 2, 7, 64, 65],
+    ),
+    ids=str,
+)
 def test_the_greatest_few_with_many_equals(shape: tuple[int, ...], dtype: Any, count: int) -> None:
     rng = np.random.default_rng(count)
     assert_same_top(rng.integers(-5, 90, shape).astype(dtype), count)

@@ -8,6 +8,7 @@ import pytest
 import palladio as pl
 from palladio.library import attention
 from tests.library.references import FLOATS, assert_close, normal
+from tests.pairs import every_pair
 
 
 def reference(q, k, v, causal=False, scale=None):
@@ -26,6 +27,7 @@ def inputs(m, n, d, e, lead=(2,), dtype=np.float32):
 TOLERANCE = {FLOATS[0]: 1e-3, FLOATS[1]: 8e-3, FLOATS[2]: 2e-6, FLOATS[3]: 1e-14}
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -37,6 +39,7 @@ def test_every_float_dtype(dtype, causal, executor):
     assert_close(out, reference(q, k, v, causal), TOLERANCE[dtype])
 
 
+@pytest.mark.one_executor
 @pytest.mark.parametrize("executor", ["reference", "cpu"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (7, 33), (33, 7), (16, 32), (37, 37)])
@@ -60,11 +63,19 @@ def shared_heads(lead, own, m, n, dtype=np.float32):
     return (q, k, v), (q, *(np.repeat(each, lead[-1] // own, axis=-3) for each in (k, v)))
 
 
-@pytest.mark.parametrize("executor", ["reference", "cpu"])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("lead", "own"), [((4,), 2), ((2, 6), 3), ((3, 4), 1)], ids=str)
-@pytest.mark.parametrize(("m", "n", "blocks"), [(7, 33, {"block_q": 4, "block_k": 8}), (33, 7, {}), (16, 32, {})])
-def test_heads_of_queries_share_keys(m, n, blocks, lead, own, causal, executor):
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("lengths", "heads", "causal", "executor"),
+    every_pair(
+        [(7, 33, {"block_q": 4, "block_k": 8}), (33, 7, {}), (16, 32, {})],
+        [((4,), 2), ((2, 6), 3), ((3, 4), 1)],
+        [False, True],
+        ["reference", "cpu"],
+    ),
+    ids=str,
+)
+def test_heads_of_queries_share_keys(lengths, heads, causal, executor):
+    (m, n, blocks), (lead, own) = lengths, heads
     given, repeated = shared_heads(lead, own, m, n)
     out = attention(*given, causal=causal, interpret=executor if executor == "cpu" else True, **blocks)
     assert_close(out, reference(*repeated, causal), 2e-6)

@@ -15,6 +15,7 @@ import torch
 import palladio as pl
 from palladio.library import experts, gmm, grouped_matmul, matmul, moe_mlp, tilings
 from tests.library.references import normal
+from tests.pairs import every_pair
 
 M, K, N = 6, 24, 40
 X, MATRICES = normal(0, M, K), normal(1, 8, K, N)
@@ -72,10 +73,15 @@ def warm(given: tuple[Any, ...], **options: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("of_tensors", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("m", [1, 3, 8, 300])
-@pytest.mark.parametrize("kind", ["matmul", "matmul of a transpose", "gmm", "gmm of a transpose", "gmm, 5 groups"])
+@pytest.mark.parametrize(
+    ("kind", "m", "dtype", "of_tensors"),
+    every_pair(
+        ["matmul", "matmul of a transpose", "gmm", "gmm of a transpose", "gmm, 5 groups"],
+        [1, 3, 8, 300],
+        [np.float32, np.float64, ml_dtypes.bfloat16],
+        [False, True],
+    ),
+)
 def test_a_later_call_writes_the_same_bits_without_checks(
     kind: str, m: int, dtype: Any, of_tensors: bool, longer: list[Any]
 ) -> None:
