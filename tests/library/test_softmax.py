@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palladio as pl
@@ -26,6 +26,7 @@ def test_any_shape_and_float_dtype(dtype, shape):
     assert_close(out, reference(x))
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 20), st.integers(1, 20), st.integers(1, 24))
 def test_blocks_need_not_divide_the_rows(rows, columns, block_rows):
     x = normal(0, rows, columns)
