@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import palladio as pl
 from palladio.library import gmm, gmm_vjp
 from tests.library.references import FLOATS, assert_close, bounds, gmm_reference, normal
+from tests.pairs import every_pair
 
 SIZES = [5, 0, 9, 3]
 TILES = (8, 4, 8)
@@ -28,8 +29,13 @@ def torch_gradients(lhs, rhs, sizes, grad, offset=0, transpose_rhs=False):
     return lhs.grad.numpy(), rhs.grad.numpy()
 
 
-@pytest.mark.parametrize("transpose_rhs", [False, True])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("dtype", "transpose_rhs", "default_executor"),
+    every_pair(FLOATS, [False, True], ["reference", "cpu"]),
+    indirect=["default_executor"],
+    ids=str,
+)
 def test_gradients_agree_with_automatic_differentiation(dtype, transpose_rhs):
     lhs, rhs = normal(0, 20, 6, dtype=dtype), normal(1, 4, *((7, 6) if transpose_rhs else (6, 7)), dtype=dtype)
     grad = normal(2, 20, 7, dtype=dtype)

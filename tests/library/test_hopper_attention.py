@@ -16,8 +16,13 @@ SMALL = AttentionConfig(block_q=8, block_kv=8, stages=2)
 TOLERANCE = {np.dtype(np.float16): 1e-3, BFLOAT16: 8e-3, np.dtype(np.float32): 2e-6}
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("dtype", "causal", "default_executor"),
+    every_pair(list(TOLERANCE), [False, True], ["reference", "cpu"]),
+    indirect=["default_executor"],
+    ids=str,
+)
 def test_every_dtype_of_the_tensor_cores(dtype, causal):
     q, k, v = inputs(40, 40, 16, 8, dtype=dtype)
     out = hopper.attention(q, k, v, causal=causal, config=SMALL)

@@ -58,8 +58,12 @@ def test_any_sizes_and_tiles(name, sizes):
     assert_close(hopper.matmul(x, y, config=CONFIGS[name]), product(x, y))
 
 
-@pytest.mark.parametrize("cluster", [None, "m", "n"])
-@pytest.mark.parametrize("operand", [np.float16, np.float32])
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("operand", "cluster", "default_executor"),
+    every_pair([np.float16, np.float32], [None, "m", "n"], ["reference", "cpu"]),
+    indirect=["default_executor"],
+)
 def test_the_default_tiles(operand, cluster):
     x, y = normal(0, 300, 200, dtype=operand), normal(1, 200, 520, dtype=operand)
     config = None if cluster is None else MatmulConfig(tile_k=32, cluster=cluster)
