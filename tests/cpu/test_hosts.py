@@ -33,6 +33,7 @@ from palladio.types import dtypes
 from tests.conformance.rows import Row, fault
 from tests.conformance.test_conformance import ROWS
 from tests.cpu import test_vector_math as vector_math
+from tests.pairs import every_pair
 
 Array = Any
 
@@ -276,20 +277,24 @@ def test_micro_kernels_of_narrow_vectors_do_not_prefetch(instructions: str, made
 # What they compute.
 
 
+TURNED = [
+    ((7, 33, 17), True),
+    ((30, 129, 100), False),
+    ((30, 129, 100), True),
+    ((1, 83, 67), False),
+    ((1, 83, 67), True),
+    ((67, 83, 3), False),
+]
+"""Shapes of products, each with whether its operands are given transposed."""
+
+
 @pytest.mark.parametrize(
-    ("shape", "turned"),
-    [
-        ((7, 33, 17), True),
-        ((30, 129, 100), False),
-        ((30, 129, 100), True),
-        ((1, 83, 67), False),
-        ((1, 83, 67), True),
-        ((67, 83, 3), False),
-    ],
+    ("product", "dtype", "instructions"),
+    every_pair(TURNED, [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8], SETS),
+    indirect=["instructions"],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8])
-def test_products(shape: tuple[int, int, int], dtype: Any, turned: bool, instructions: str) -> None:
-    rows, depth, columns = shape
+def test_products(product: tuple[tuple[int, int, int], bool], dtype: Any, instructions: str) -> None:
+    (rows, depth, columns), turned = product
     rng = np.random.default_rng(0)
     x, y = (rng.integers(-8, 8, size).astype(dtype) for size in ((rows, depth), (depth, columns)))
     sums = np.float32 if dtypes.is_float(x.dtype) and x.itemsize < 4 else np.int32 if dtype is np.int8 else dtype

@@ -24,6 +24,7 @@ from palladio.driver.executors import CPU
 from palladio.library import gmm, matmul, tgmm
 from palladio.library.staging import forget_calls
 from palladio.passes import run_passes
+from tests.pairs import every_pair
 
 Array = Any
 
@@ -79,12 +80,18 @@ def test_a_right_operand_that_the_kernel_writes_is_read_anew() -> None:
     np.testing.assert_allclose(call(x, y), scales * (x @ y), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("depth", [1, 34, 801])
-@pytest.mark.parametrize("columns", [3, 96])
-@pytest.mark.parametrize("left", ["x", "x.T"])
-@pytest.mark.parametrize("right", ["y", "y.T"])
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_operands_of_any_size_either_way_round(depth: int, columns: int, left: str, right: str, dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("depth", "columns", "orders", "dtype"),
+    every_pair(
+        [1, 34, 801],
+        [3, 96],
+        [("x", "y"), ("x", "y.T"), ("x.T", "y"), ("x.T", "y.T")],
+        [np.float32, ml_dtypes.bfloat16],
+    ),
+)
+def test_operands_of_any_size_either_way_round(depth: int, columns: int, orders: tuple[str, str], dtype: Any) -> None:
+    left, right = orders
+
     def kernel(x_ref: Any, y_ref: Any, out: Any) -> None:
         x = x_ref[...] if left == "x" else x_ref[...].T
         y = y_ref[...] if right == "y" else y_ref[...].T
@@ -159,9 +166,10 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("turned", ["v @ v.T", "v.T @ v"])
+@pytest.mark.parametrize(
+    ("dtype", "view", "turned"),
+    every_pair([np.float32, np.float64, np.int32, ml_dtypes.bfloat16], list(VIEWS), ["v @ v.T", "v.T @ v"]),
+)
 def test_a_view_without_neighbouring_elements_times_its_own_transpose(dtype: Any, view: str, turned: str) -> None:
     """Such a view has no axis of stride 1; its panels once came from memory as if the last one were."""
 
