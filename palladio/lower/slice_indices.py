@@ -85,13 +85,15 @@ class _Known:
         counts: the arrays that count.
         masks: arrays of bool that are true where some arrays are below their limits.
         negative: arrays of bool that are true where an array that counts is below 0.
-        wrapped: arrays whose elements are those of one that counts, but from the end where those are below 0.
+        raised: arrays that are one that counts plus a number.
+        wrapped: arrays whose elements are those of one that counts, but plus a number where those are below 0.
     """
 
     counts: Counts
     masks: dict[Atom, Limits] = field(default_factory=dict)
     negative: dict[Atom, Atom] = field(default_factory=dict)
-    wrapped: dict[Atom, Atom] = field(default_factory=dict)
+    raised: dict[Atom, tuple[Atom, Literal]] = field(default_factory=dict)
+    wrapped: dict[Atom, tuple[Atom, Literal]] = field(default_factory=dict)
 
     def note(self, eqn: Eqn) -> None:
         """Note what is known of the result of an equation."""
@@ -105,8 +107,12 @@ class _Known:
                 self.masks[var] = limits
             if eqn.op is compare.lt and eqn.inputs[0] in self.counts and _is_zero(eqn.inputs[1]):
                 self.negative[var] = eqn.inputs[0]
-            if eqn.op is compare.select and self.negative.get(eqn.inputs[0], var) is eqn.inputs[2]:
-                self.wrapped[var] = eqn.inputs[2]
+            if eqn.op is arithmetic.add and eqn.inputs[0] in self.counts and isinstance(eqn.inputs[1], Literal):
+                self.raised[var] = eqn.inputs  # type: ignore[assignment]
+            if eqn.op is compare.select:
+                below, more, given = eqn.inputs
+                if self.negative.get(below) is given and self.raised.get(more, (var,))[0] is given:
+                    self.wrapped[var] = self.raised[more]
 
 
 class _Sliced(NamedTuple):
@@ -213,32 +219,55 @@ def _combined(eqn: Eqn, known: Counts) -> _Count | None:
 
 def _sliced_if_positive(eqn: Eqn, known: _Known, builder: Builder) -> Eqn | None:
     """An access with slices if the arrays that count begin at 0 or above, and as it is if not."""
-    if known.wrapped.keys().isdisjoint(eqn.inputs) or not isinstance(eqn.inputs[0].type, RefType):
+    wrapped = {atom: known.wrapped[atom] for atom in eqn.inputs if atom in known.wrapped}
+    if not wrapped or not isinstance(eqn.inputs[0].type, RefType):
         return None
-    counting = dict.fromkeys(known.wrapped[atom] for atom in eqn.inputs if atom in known.wrapped)
-    sliced = _sliced(substituted(eqn, known.wrapped), known, builder)
+    sliced = _sliced(substituted(eqn, {atom: given for atom, (given, _) in wrapped.items()}), known, builder)
     if sliced is None:
         return None
+    starts: dict[Atom, Atom] = {}
     positive: Atom | None = None
-    for atom in counting:
-        dtype = atom.type.dtype  # type: ignore[union-attr]
-        (here,) = builder.emit(compare.ge, _start(builder, known.counts[atom], dtype), Literal(0, dtype))
+    for given, _ in dict.fromkeys(wrapped.values()):
+        dtype = given.type.dtype  # type: ignore[union-attr]
+        starts[given] = _start(builder, known.counts[given], dtype)
+        (here,) = builder.emit(compare.ge, starts[given], Literal(0, dtype))
         positive = here if positive is None else builder.emit(bits.bitwise_and, positive, here)[0]
     (number,) = builder.emit(casts.convert, positive, dtype=dtypes.INT32)  # type: ignore[arg-type]
-    inputs = [*dict.fromkeys(atom for each in (eqn, sliced) for atom in each.inputs if isinstance(atom, Var))]
-    branches = tuple(_alone(each, inputs) for each in (eqn, sliced))
+    again = Builder()  # the arrays are made where they are needed
+    made = {
+        atom: _wrapped_array(again, atom.type, known.counts[given], starts[given], extent)  # type: ignore[arg-type]
+        for atom, (given, extent) in wrapped.items()
+    }
+    elements = (*again.eqns, substituted(eqn, made))
+    defined = {var for each in again.eqns for var in each.outputs}
+    used = dict.fromkeys(atom for each in (*elements, sliced) for atom in each.inputs if isinstance(atom, Var))
+    inputs = [var for var in used if var not in defined]
+    branches = tuple(_alone(eqns, inputs) for eqns in (elements, (sliced,)))
     builder.emit(cond, number, *inputs, branches=branches)
-    made = builder.eqns.pop()
-    return Eqn(made.op, made.inputs, eqn.outputs, made.params, made.effects, eqn.location)
+    chosen = builder.eqns.pop()
+    return Eqn(chosen.op, chosen.inputs, eqn.outputs, chosen.params, chosen.effects, eqn.location)
 
 
-def _alone(eqn: Eqn, inputs: Sequence[Var]) -> Program:
-    """A program of one equation."""
+def _wrapped_array(builder: Builder, type: ArrayType, count: _Count, start: Atom, extent: Literal) -> Atom:
+    """An array that counts from `start`, plus an extent where it is below 0."""
+    dtype = type.dtype
+    (found,) = builder.emit(shape.iota, shape=type.shape, dtype=dtype, axis=count.axis)
+    if count.stride != 1:
+        (found,) = builder.emit(arithmetic.mul, found, Literal(count.stride, dtype))
+    (found,) = builder.emit(arithmetic.add, found, start)
+    (below,) = builder.emit(compare.lt, found, Literal(0, dtype))
+    (more,) = builder.emit(arithmetic.add, found, extent)
+    return builder.emit(compare.select, below, more, found)[0]
+
+
+def _alone(eqns: Sequence[Eqn], inputs: Sequence[Var]) -> Program:
+    """A program of some equations; its results are those of the last one."""
+    builder = Builder()
     mine = {atom: Var(atom.type, atom.hint) for atom in inputs}
-    outputs = tuple(Var(var.type, var.hint) for var in eqn.outputs)
-    moved = substituted(eqn, mine)
-    body = Eqn(moved.op, moved.inputs, outputs, moved.params, moved.effects, moved.location)
-    return Program(tuple(mine.values()), (body,), outputs, eqn.op.name, eqn.location)
+    *_, last = eqns
+    whole = Program(tuple(inputs), tuple(eqns), last.outputs, last.op.name, last.location)
+    outputs = builder.inline(whole, [*mine.values()])
+    return Program(tuple(mine.values()), tuple(builder.eqns), outputs, last.op.name, last.location)
 
 
 def _sliced(eqn: Eqn, known: _Known, builder: Builder) -> Eqn | None:
