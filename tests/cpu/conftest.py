@@ -1,4 +1,4 @@
-"""Fixtures of tests of products on tile registers."""
+"""Fixtures of tests of the CPU compiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from palladio.call import staged
-from palladio.cpu import engine
+from palladio.cpu import engine, lower
 from palladio.cpu.products import dot as products
 from palladio.cpu.runtime import host, machine_code
 from palladio.driver.cache import PreparedCache
@@ -17,6 +17,23 @@ from palladio.library.staging import forget_calls
 from tests.cpu import tile_model
 from tests.cpu.tile_model import TileRegisters
 from tests.cpu.tiles import NATIVE, SAPPHIRE, Array, Lowered, Texts, compiled_by
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The texts of the kernels compiled, none of which was before or is later."""
+    staged.CALLS.clear()
+    found: list[str] = []
+    original = lower.lower_grid
+
+    def lowered(*arguments: Any) -> lower.LoweredGrid:
+        made = original(*arguments)
+        found.append(made.text)
+        return made
+
+    monkeypatch.setattr("palladio.cpu.executor.lower_grid", lowered)
+    yield found
+    staged.CALLS.clear()
 
 
 @pytest.fixture(params=["model", *NATIVE])

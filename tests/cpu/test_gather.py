@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -14,28 +14,9 @@ import palladio as pl
 import palladio.gpu as plgpu
 import palladio.numpy as jnp
 import palladio.tpu as pltpu
-from palladio.call.staged import CALLS
-from palladio.cpu import lower
 
 NUMBERS = np.array([3, 0, 3, 11, -1, 4, 100, 3], np.int32)
 """Twice the same, one counted from the end, and numbers outside."""
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The texts of the kernels compiled, none of which was before or is later."""
-    CALLS.clear()
-    found: list[str] = []
-    original = lower.lower_grid
-
-    def lowered(*arguments: Any) -> lower.LoweredGrid:
-        made = original(*arguments)
-        found.append(made.text)
-        return made
-
-    monkeypatch.setattr("palladio.cpu.executor.lower_grid", lowered)
-    yield found
-    CALLS.clear()
 
 
 def on_both(kernel: Callable[..., None], shape: tuple[int, ...], dtype: Any, *given: Any, **params: Any) -> list[Any]:
