@@ -1,4 +1,4 @@
-"""Parameters of a test of which any two values occur together, in place of all combinations of them."""
+"""Pairwise parameters of tests: any two values occur together, without all combinations of them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.cpu.tiles import NATIVE, SAPPHIRE, Array, Lowered, Texts, compiled_by
 
 @pytest.fixture
 def texts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The texts of the kernels compiled, none of which was before or is later."""
+    """The texts of the kernels that a test compiles; no call is cached before it or after it."""
     staged.CALLS.clear()
     found: list[str] = []
     original = lower.lower_grid

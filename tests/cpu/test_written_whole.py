@@ -51,7 +51,7 @@ def nested(x: Any, numbers: Any) -> Any:
 
 MADE = (rolled, beside, below, padded, gathered, of_a_value, nested)
 ALONE = (rolled, below, padded, gathered, of_a_value)
-"""Those of which no part is in memory of its own either."""
+"""Those whose parts need no buffer either."""
 
 
 def stored(make: Made) -> Callable[..., None]:
@@ -80,7 +80,7 @@ def used_twice(make: Made) -> Callable[..., None]:
 
 
 def stored_later(make: Made) -> Callable[..., None]:
-    """What it is made from changes before it is stored."""
+    """Its source changes before the store."""
 
     def kernel(x: Any, numbers: Any, out: Any) -> None:
         out[...] = x[...]
