@@ -8,7 +8,8 @@ import palladio.tpu as pltpu
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from palladio.call.arrays import reciprocal
 from palladio.call.launch.core_meshes import (
@@ -19,7 +20,6 @@ from palladio.call.launch.core_meshes import (
     create_tensorcore_mesh,
 )
 from palladio.call.tpu.arrays import bitcast, roll, touch, with_memory_space_constraint
-from palladio.call.tpu.chips import ChipVersion, get_tpu_info_for_chip
 from palladio.call.tpu.info import (
     SparseCoreInfo,
     TpuInfo,
@@ -28,34 +28,10 @@ from palladio.call.tpu.info import (
     get_tpu_info,
     is_tpu_device,
 )
-from palladio.call.tpu.interpret import (
-    InterpretParams,
-    force_tpu_interpret_mode,
-    reset_tpu_interpret_mode_state,
-    set_tpu_interpret_mode,
-)
-from palladio.call.tpu.packed import pack_elementwise, stochastic_round, unpack_elementwise
-from palladio.call.tpu.random import (
-    prng_random_bits,
-    prng_seed,
-    sample_block,
-    stateful_bernoulli,
-    stateful_bits,
-    stateful_normal,
-    stateful_uniform,
-    to_pallas_key,
-)
 from palladio.call.tpu.refused import REFUSED
-from palladio.pipeline.buffered_refs import BufferedRef, BufferType
 from palladio.pipeline.params import CompilerParams, GridDimensionSemantics, SideEffectType
 from palladio.pipeline.params import MemoryTiling as Tiling
 from palladio.pipeline.specs import Buffered, PrefetchScalarGridSpec
-from palladio.pipeline.tpu import (
-    PipelineStep,
-    emit_pipeline,
-    emit_pipeline_with_allocations,
-    make_pipeline_allocations,
-)
 from palladio.trace.access import load, store
 from palladio.trace.dma import (
     AsyncCopyDescriptor,
@@ -75,6 +51,46 @@ from palladio.trace.semaphores import semaphore_read, semaphore_wait
 from palladio.types.scratch import SemaphoreType
 from palladio.types.types import ANY, CMEM, HBM, HOST, SEMAPHORE, VMEM, VMEM_SHARED, MemorySpace
 from palladio.types.types import SCALAR as SMEM
+
+if TYPE_CHECKING:
+    from palladio.call.tpu.chips import ChipVersion, get_tpu_info_for_chip
+    from palladio.call.tpu.interpret import (
+        InterpretParams,
+        force_tpu_interpret_mode,
+        reset_tpu_interpret_mode_state,
+        set_tpu_interpret_mode,
+    )
+    from palladio.call.tpu.packed import pack_elementwise, stochastic_round, unpack_elementwise
+    from palladio.call.tpu.random import (
+        prng_random_bits,
+        prng_seed,
+        sample_block,
+        stateful_bernoulli,
+        stateful_bits,
+        stateful_normal,
+        stateful_uniform,
+        to_pallas_key,
+    )
+    from palladio.pipeline.buffered_refs import BufferedRef, BufferType
+    from palladio.pipeline.tpu import (
+        PipelineStep,
+        emit_pipeline,
+        emit_pipeline_with_allocations,
+        make_pipeline_allocations,
+    )
+
+_LATER = {
+    "palladio.call.tpu.chips": "ChipVersion get_tpu_info_for_chip",
+    "palladio.call.tpu.interpret": "InterpretParams force_tpu_interpret_mode"
+    " reset_tpu_interpret_mode_state set_tpu_interpret_mode",
+    "palladio.call.tpu.packed": "pack_elementwise stochastic_round unpack_elementwise",
+    "palladio.call.tpu.random": "prng_random_bits prng_seed sample_block stateful_bernoulli stateful_bits"
+    " stateful_normal stateful_uniform to_pallas_key",
+    "palladio.pipeline.buffered_refs": "BufferedRef BufferType",
+    "palladio.pipeline.tpu": "PipelineStep emit_pipeline emit_pipeline_with_allocations make_pipeline_allocations",
+}
+"""Modules that few processes use, each with the names that it is imported for when one of them is first used."""
+_HOMES = {name: module for module, names in _LATER.items() for name in names.split()}
 
 PARALLEL = GridDimensionSemantics.PARALLEL
 ARBITRARY = GridDimensionSemantics.ARBITRARY
@@ -164,6 +180,13 @@ __all__.extend(REFUSED)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        globals()[name] = found = getattr(import_module(_HOMES[name]), name)
+        return found
     if name in REFUSED:
         return REFUSED[name]
     raise AttributeError(f"palladio.tpu has no {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
