@@ -36,8 +36,12 @@ _LEVEL = 2
 _TUNING = {"slp_vectorization": False, "loop_vectorization": False, "loop_unrolling": False}
 """The lowering vectorises and unrolls itself."""
 
-_LONG, _SHORTER_LEVEL = 2000, 1
-"""Lines of text beyond which fewer passes run, and LLVM's level for these."""
+_LONG, _LONG_OF_SEVERAL, _SHORTER_LEVEL = 2000, 1500, 1
+"""Lines of text beyond which fewer passes run, of one function and of several; and LLVM's level for these."""
+
+_UNUSED = ("global_dead_code_eliminate",)
+"""The one pass on the whole of a module of one function. LLVM's list for modules takes nearly twice as long as that for
+functions, and makes the same code of most kernels."""
 
 _BETWEEN = ("ipsccp", "dead_arg_elimination", "global_opt", "post_order_function_attributes")
 """Passes on the whole of a module of several functions: micro-kernels get those of their arguments that all calls share
@@ -129,9 +133,12 @@ def _passes(text: str) -> _Passes:
     if all(LIGHT in head[0] for head in heads):
         return _Passes(_SHORTER_LEVEL, _LIGHT if len(heads) == 1 else _AROUND)
     # A coroutine needs passes that only the whole list has.
-    if text.count("\n") <= _LONG or "presplitcoroutine" in text:
+    if "presplitcoroutine" in text:
         return _Passes(_LEVEL)
-    around = tuple(head[1] for head in heads if " noinline" not in head[0]) if len(heads) > 1 else ()
+    several, lines = len(heads) > 1, text.count("\n")
+    if lines <= (_LONG_OF_SEVERAL if several else _LONG):
+        return _Passes(_LEVEL) if several else _Passes(_LEVEL, between=_UNUSED)
+    around = tuple(head[1] for head in heads if " noinline" not in head[0]) if several else ()
     straight = tuple(head[1] for head in heads if STRAIGHT in head[0])
     halves = 0 < len(around) < len(heads)
     fewer = [_Fewer(passes, names) for passes, names in ((_AROUND, around), (_STRAIGHT, straight))]
