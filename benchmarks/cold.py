@@ -124,7 +124,6 @@ def _register() -> None:
     """Add an executor that prepares as the evaluator does and returns zeros."""
     import numpy as np
 
-    from palladio.driver.compile import PIPELINES
     from palladio.driver.executors import EXECUTORS, REFERENCE, Executor, Runner
     from palladio.ir.core import Program
 
@@ -133,7 +132,6 @@ def _register() -> None:
         return lambda values: [np.zeros(type.shape, type.dtype) for type in program.output_types]
 
     EXECUTORS[PREPARES_ONLY] = Executor(PREPARES_ONLY, "The evaluator without its run.", load)
-    PIPELINES[PREPARES_ONLY] = PIPELINES[REFERENCE.name]
 
 
 def _process() -> dict[str, Any]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from benchmarks.gpu.accuracy import BF16, ROUNDED, close, normal, product
 from palladio.array.on_card import CardArray
-from palladio.driver.compile import load
 from palladio.driver.executors import HOPPER
+from palladio.driver.loading import load
 from palladio.hopper.launch.calls import HostMemory, KernelCall
 from palladio.hopper.launch.executor import OnCard
 from palladio.library import hopper

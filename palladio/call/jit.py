@@ -26,9 +26,9 @@ from palladio.call.ahead import ONE_RESULT, Ahead
 from palladio.call.staged import CALLS, owned, prepared, returned
 from palladio.call.tpu.info import described as described_tpu
 from palladio.driver.capture import is_watched
-from palladio.driver.compile import load
 from palladio.driver.executors import choose, requests, staged_for
 from palladio.driver.fingerprint import Remembered
+from palladio.driver.loading import load
 from palladio.ir.core import Program
 from palladio.ir.evaluate import Runner
 from palladio.trace.array_refs import ArrayRef

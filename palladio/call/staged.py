@@ -18,9 +18,9 @@ from palladio.array.on_card import CardArray
 from palladio.base import trees
 from palladio.base.locations import Location
 from palladio.driver.cache import PreparedCache
-from palladio.driver.compile import load
 from palladio.driver.executors import Executor
 from palladio.driver.fingerprint import Unkeyable
+from palladio.driver.loading import load
 from palladio.driver.retraced import note_traced
 from palladio.ir.bind import form
 from palladio.ir.core import Op, Program, Var

@@ -23,7 +23,6 @@ from palladio.cpu.runtime.native import BRIEF_S, BRIEF_SPREAD_S, SMALL_ARENA
 from palladio.cpu.runtime.status import Deadlocked, Refetched, Status
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Eqn
-from palladio.lower.grids.refetched import comes_back, maps_by_data
 from palladio.ops.grid import InitMarks, extents
 from palladio.types import dtypes
 from palladio.types.types import ArrayType
@@ -110,7 +109,7 @@ class GridCall:
         self.rows = [type.shape[0] if type.shape else 1 for type in (*types, *grid.output_types)]
         # It neither changes nor copies its operands, and never waits.
         self.plain = not self.written and not grid.aliases and not kernel.synchronises
-        self.maps_by_data = maps_by_data(grid, kernel)
+        self.maps_by_data = lowered.maps_by_data
         self._make_tables()
 
     def _make_tables(self) -> None:
@@ -143,9 +142,7 @@ class GridCall:
                 np.copyto(target, result)
             return out
         if self.maps_by_data:
-            points, scalars = extents(self.grid.sizes, values[: self.first]), values[self.first :][: self.grid.scalars]
-            if any(comes_back(each, points, scalars) for each in self.maps_by_data):
-                raise Refetched
+            self._require_left_once(values)
         sizes, tasks = self.known or self.extents(values[: self.first])
         inputs = [
             owned(value) if n in self.written else row_major(value) for n, value in enumerate(values[self.first :])
@@ -164,6 +161,13 @@ class GridCall:
         run(self.compiled, self.table(*map(address_of, arrays)), sizes, tasks, arrays)
         self.fill_rest(marks, outputs)
         return outputs
+
+    def _require_left_once(self, values: Sequence[Any]) -> None:
+        from palladio.lower.grids.refetched import comes_back  # with all passes, which a kernel on disk does not need
+
+        points, scalars = extents(self.grid.sizes, values[: self.first]), values[self.first :][: self.grid.scalars]
+        if any(comes_back(each, points, scalars) for each in self.maps_by_data):
+            raise Refetched
 
     def fill_rest(self, marks: bytearray, outputs: Sequence[Array]) -> None:
         """Fill the parts that no task has initialised, by their marks, with uninitialised values."""

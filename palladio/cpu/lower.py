@@ -30,7 +30,7 @@ from palladio.cpu.runtime import host
 from palladio.cpu.runtime.machine_code import LIGHT
 from palladio.ir.core import Program, Work, walk
 from palladio.lower.grids.parallelize import has_own_blocks
-from palladio.lower.grids.refetched import require_fetched_first
+from palladio.lower.grids.refetched import maps_by_data, require_fetched_first
 from palladio.ops.grid import BlockMap, BlockView, Grid
 from palladio.types import dtypes
 from palladio.types.types import ArrayType, RefType, Type
@@ -131,7 +131,8 @@ class _GridFunction:
         text = "\n".join([size, declared, head, "entry:", *self.function.slots, *e.lines, "}", ""])
         status = caller if self.function.reads_status else None
         words = 0 if self.function.notes is None else self.function.notes.used
-        return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, status, self.order)
+        maps = maps_by_data(self.grid, self.kernel)
+        return LoweredGrid(text, self.arena.size, words, self.noted, self.function.callbacks, status, self.order, maps)
 
     def exclusive(self, number: int) -> bool:
         """True if different tasks have different blocks of an array."""

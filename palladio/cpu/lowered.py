@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from palladio.base.dataclass import dataclass
 from palladio.cpu.runtime.callbacks import Callback
+from palladio.ir.core import Program
 from palladio.ops.grid import InitMarks
 
 
@@ -22,6 +23,7 @@ class LoweredGrid:
         callbacks: the operations that it calls Python for.
         caller: the offset in the arena of the address of the callback function; None for a kernel that never calls it.
         order: the parallel axes of the grid, the fastest-varying first.
+        maps_by_data: the index maps whose blocks no call may come back to after it has left them.
     """
 
     text: str
@@ -31,3 +33,4 @@ class LoweredGrid:
     callbacks: Sequence[Callback]
     caller: int | None
     order: tuple[int, ...]
+    maps_by_data: Sequence[Program]

@@ -21,11 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from palladio.driver.capture import note
-from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, REFERENCE, SIMULATOR, Executor
-from palladio.ir.core import Eqn, Program
-from palladio.ir.evaluate import Runner
-from palladio.ir.verify import verify
+from palladio.driver.executors import CPU, HOPPER, HOPPER_TWIN, Executor
+from palladio.ir.core import Eqn
 from palladio.lower import (
     bound_zeros,
     fold_ranges,
@@ -42,7 +39,7 @@ from palladio.lower import (
 )
 from palladio.passes.common_subexpressions import merge_common_subexpressions
 from palladio.passes.dead_code import remove_dead_code
-from palladio.passes.pipeline import Dump, Pass, run_passes
+from palladio.passes.pipeline import Pass
 from palladio.passes.simplify import simplify
 
 
@@ -59,10 +56,7 @@ _FOLDED = (*CLEAN, fold_ranges, *CLEAN)
 _SCHEDULED = (place, prove_inside, schedule)
 _LOWERED = (*_FOLDED, *_SCHEDULED)
 
-# The evaluator runs the traced program: the definition must not depend on any pass.
 PIPELINES: dict[str, tuple[Pass, ...]] = {
-    REFERENCE.name: (),
-    SIMULATOR.name: (),
     CPU.name: (
         *_FOLDED,
         slice_indices,
@@ -105,14 +99,3 @@ def passes_to(executor: Executor, last: Pass) -> tuple[Pass, ...]:
     while end < len(pipeline) and pipeline[end] in CLEAN:
         end += 1
     return pipeline[:end]
-
-
-def load(program: Program, executor: Executor, dump: Dump | None = None) -> Runner:
-    """Run an executor's passes on a traced program and make it runnable.
-
-    Args:
-        dump: called with the program's text after each stage.
-    """
-    verify(program)
-    note(program)
-    return executor.load(run_passes(program, PIPELINES[executor.name], dump=dump))

@@ -53,13 +53,15 @@ class Stored(Protocol):
 @dataclass(frozen=True)
 class Executor:
     """A way to run programs: `load` makes a prepared program, already through the executor's passes, into a function
-    of values. The values of an executor with `on_card` may be arrays in the memory of a GPU. `stored` finds a program
-    by everything that it depends on and the types of its operands, if the executor stores programs.
+    of values. The passes of an executor that `lowers` programs stand in `palladio/driver/compile.py`; others have none.
+    The values of an executor with `on_card` may be arrays in the memory of a GPU. `stored` finds a program by
+    everything that it depends on and the types of its operands, if the executor stores programs.
     """
 
     name: str
     doc: str
     load: Callable[[Program], Runner]
+    lowers: bool = False
     on_card: bool = False
     stored: Callable[[Hashable, Sequence[ArrayType]], Stored] | None = None
 
@@ -162,7 +164,9 @@ def _stored_for_cpu(parts: Hashable, types: Sequence[ArrayType]) -> Stored:
     return OnDisk(parts, types)
 
 
-CPU = Executor("cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu, stored=_stored_for_cpu)
+CPU = Executor(
+    "cpu", "Kernels compiled for the host's processor through LLVM.", _load_cpu, lowers=True, stored=_stored_for_cpu
+)
 
 
 def _load_hopper_twin(program: Program) -> Runner:
@@ -175,6 +179,7 @@ HOPPER_TWIN = Executor(
     "hopper-twin",
     "Kernels as CUDA for Hopper, run on a model of its instructions that needs no GPU: slow, for tests.",
     _load_hopper_twin,
+    lowers=True,
 )
 
 
@@ -194,6 +199,7 @@ HOPPER = Executor(
     "hopper",
     "Kernels as CUDA on a Hopper GPU; the default where the arrays live on one. Others are copied there and back.",
     _load_hopper,
+    lowers=True,
     on_card=True,
     stored=_stored_for_hopper,
 )

@@ -5,20 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 
 _FIXED = frozenset(("palladio", "numpy", "ml_dtypes", "scipy", "jax", "jaxlib", "torch"))
 _INSTALLED = ("site-packages", "dist-packages")
-_STANDARD = tuple(
-    os.path.join(folder, "")
-    for folder in {
-        os.path.dirname(os.__file__),
-        sysconfig.get_path("stdlib"),
-        sysconfig.get_path("platstdlib"),
-        os.path.join(sys.base_prefix, "DLLs"),
-    }
-)
-"""The folders of the standard library; its extension modules may be in a separate one."""
 
 
 def package_of(module: str | None) -> str:
@@ -49,7 +38,17 @@ def is_installed(package: str) -> bool:
 
 @functools.cache
 def _is_standard(file: str) -> bool:
-    return file.startswith(_STANDARD) and not _is_below_packages(file)
+    return file.startswith(_standard()) and not _is_below_packages(file)
+
+
+@functools.cache
+def _standard() -> tuple[str, ...]:
+    """The folders of the standard library; its extension modules may be in a separate one."""
+    import sysconfig  # many kernels use no module of it, and importing this one takes milliseconds
+
+    known = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")
+    folders = {os.path.dirname(os.__file__), *known, os.path.join(sys.base_prefix, "DLLs")}
+    return tuple(os.path.join(folder, "") for folder in folders)
 
 
 @functools.cache

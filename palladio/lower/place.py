@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from palladio.ir.core import Atom, Eqn, Program
 from palladio.ir.rewrite import map_subprograms, with_body, with_parts
 from palladio.lower.forms import PLACED
 from palladio.ops.threads.launch import CORES, Launch, MeshAxis, MeshShape, Placement, launch
+from palladio.ops.threads.owners import OF_BLOCKS, OF_CORES, OF_THREADS, core_axes, kinds_of
 from palladio.passes.pipeline import ANY, Pass
 from palladio.types.attributes import Arrivals, Named, Owner, SwizzleTransform
 from palladio.types.device import H100_SXM
 from palladio.types.transforms import Peer
 from palladio.types.types import (
-    ACC,
     BARRIER,
-    DMA_SEMAPHORE,
-    REGS,
-    SCALAR,
-    SEMAPHORE,
     SMEM,
-    VMEM,
-    VMEM_SHARED,
-    MemorySpace,
     RefType,
 )
-
-OF_THREADS = frozenset({ACC, REGS})
-"""The memory of a thread: its registers."""
-
-OF_BLOCKS = frozenset({SMEM, BARRIER, VMEM, SCALAR})
-"""The memory of a block, which its threads share."""
-
-OF_CORES = frozenset({*OF_THREADS, *OF_BLOCKS, SEMAPHORE, DMA_SEMAPHORE})
-"""The memory of a core, in a launch on cores."""
-
-
-def kinds_of(space: MemorySpace) -> tuple[str, ...]:
-    """The kinds of core mesh axes along which each index has a separate memory of this space."""
-    if space in OF_CORES:
-        return CORES
-    return CORES[:2] if space is VMEM_SHARED else CORES[:1]
-
-
-def core_axes(space: MemorySpace, meshes: Iterable[MeshShape]) -> tuple[MeshAxis, ...]:
-    """The axes along which meshes of cores have memory of a space, each name once."""
-    found = {axis.name: axis for mesh in meshes for axis in mesh.of(*kinds_of(space))}
-    return tuple(found.values())
 
 
 def owner_of(type: RefType) -> int | None:

@@ -30,7 +30,7 @@ from palladio.library import gmm
 gmm(np.ones((4, 64), np.float32), np.ones((2, 64, 64), np.float32), [1, 3])
 """
 
-COMPILERS = ("llvmlite", "palladio.cpu")
+COMPILERS = ("llvmlite", "palladio.cpu", "palladio.lower")
 MACHINE = ("palladio.machine", "palladio.driver.checks", "palladio.driver.simulation")
 ABOVE = ("palladio.library", "palladio.interop", "palladio.cli", "palladio.demo", "palladio.gpu", "palladio.tpu")
 OTHERS = ("scipy", "torch", "jax", "matplotlib", "rich", "click", "PIL")
@@ -92,6 +92,7 @@ def test_the_library_loads_no_kernels_for_gpus(loaded: Loaded) -> None:
     found = loaded("import palladio.library")
     assert "palladio.library.matmul" in found
     assert among(found, (*COMPILERS, *MACHINE, *OTHERS, "palladio.gpu", "palladio.library.hopper")) == []
+    assert among(found, ("palladio.call.tpu.interpret", "palladio.pipeline.tpu")) == []
 
 
 def test_an_evaluated_kernel_needs_no_compiler_and_no_machine(loaded: Loaded) -> None:
@@ -114,11 +115,10 @@ def test_a_kernel_that_is_on_disk_needs_no_llvm(loaded: Loaded, tmp_path: Path) 
 def test_a_product_that_is_on_disk_needs_no_emission(loaded: Loaded, tmp_path: Path) -> None:
     here = f"import os\nos.environ['PALLADIO_CACHE'] = {str(tmp_path)!r}\n"
     first, second = (loaded(here + PRODUCT) for _ in range(2))
-    assert "palladio.cpu.lower" in first
+    assert {"palladio.cpu.lower", "palladio.lower"} <= first
     assert "palladio.cpu.engine" in second
-    assert (
-        among(second, ("palladio.cpu.lower", "palladio.cpu.emit", "palladio.cpu.rules", "palladio.cpu.executor")) == []
-    )
+    emission = "palladio.cpu.lower", "palladio.cpu.emit", "palladio.cpu.rules", "palladio.cpu.executor"
+    assert among(second, ("palladio.lower", *emission)) == []
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,8 @@ def test_a_product_that_is_on_disk_needs_no_emission(loaded: Loaded, tmp_path: P
         ("import palladio; palladio.check", "palladio.machine.check.checker"),
         ("from palladio import Report", "palladio.machine.check.checker"),
         ("from palladio import *; check", "palladio.machine.check.checker"),
+        ("import palladio.tpu as pltpu; pltpu.emit_pipeline", "palladio.pipeline.tpu"),
+        ("from palladio.tpu import InterpretParams", "palladio.call.tpu.interpret"),
         ("import palladio.library; palladio.library.hopper.gmm", "palladio.library.hopper.grouped_matmul"),
         ("from palladio.library import hopper", "palladio.library.hopper.grouped_matmul"),
     ],
@@ -135,7 +137,7 @@ def test_what_is_left_out_comes_when_it_is_used(loaded: Loaded, use: str, module
     assert module in loaded(use)
 
 
-@pytest.mark.parametrize("module", ["palladio", "palladio.library"])
+@pytest.mark.parametrize("module", ["palladio", "palladio.library", "palladio.tpu"])
 def test_what_is_left_out_is_listed(loaded: Loaded, module: str) -> None:
     loaded(f"import {module} as module\nassert set(module.__all__) <= set(dir(module))")
 

@@ -12,8 +12,8 @@ import pytest
 
 import palladio as pl
 from palladio.call.staged import CALLS
-from palladio.driver import compile as spine
 from palladio.driver import executors
+from palladio.driver.compile import PIPELINES
 from palladio.driver.executors import CPU, DEFAULT, REFERENCE, Executor, choose
 from palladio.ir.bind import current
 from palladio.ir.core import Program
@@ -47,8 +47,11 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     CALLS.clear()
     monkeypatch.delenv("PALLADIO_EXECUTOR", raising=False)
     monkeypatch.setitem(executors.EXECUTORS, "other", Executor("other", "The evaluator, watched.", watched("other")))
-    monkeypatch.setitem(spine.PIPELINES, "other", ())
     return found
+
+
+def test_the_executors_with_passes_say_so() -> None:
+    assert set(PIPELINES) == {name for name, each in executors.EXECUTORS.items() if each.lowers}
 
 
 def test_the_default_is_the_cpu(ran: list[str]) -> None:

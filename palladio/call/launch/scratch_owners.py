@@ -8,8 +8,8 @@ from typing import Any
 
 from palladio.base.errors import PalladioNotImplementedError, PalladioTypeError, PalladioValueError
 from palladio.ir.core import Eqn, Program, walk
-from palladio.lower.place import core_axes
 from palladio.ops.threads.launch import CORES, Launch, MeshShape
+from palladio.ops.threads.owners import core_axes
 from palladio.types.attributes import Owner
 from palladio.types.transforms import Peer
 from palladio.types.types import (

@@ -34,7 +34,7 @@ from palladio.cpu.launches.warps import rows_of
 from palladio.cpu.rule_table import LAUNCHED, REFUSED_IN_LAUNCHES
 from palladio.cpu.runtime.callbacks import Callback
 from palladio.ir.core import Eqn, Program, walk
-from palladio.lower.place import OF_BLOCKS, OF_THREADS, owner_of, placements
+from palladio.lower.place import owner_of, placements
 from palladio.lower.refused import Refused
 from palladio.ops.control import repeat
 from palladio.ops.threads.copy import copy_smem_to_gmem
@@ -46,6 +46,7 @@ from palladio.ops.threads.launch import (
     MeshShape,
     Placement,
 )
+from palladio.ops.threads.owners import OF_BLOCKS, OF_THREADS
 from palladio.types.types import (
     DMA_SEMAPHORE,
     SEMAPHORE,

@@ -24,10 +24,10 @@ from palladio.cpu.launches.barriers import thread_of
 from palladio.cpu.launches.control_flow import own_site
 from palladio.cpu.launches.coroutines import THREAD_DONE, WORD, Header, PeerAxis, SharedRef, ThreadCoroutine
 from palladio.ir.core import Eqn, Program, walk
-from palladio.lower.place import OF_THREADS
 from palladio.lower.refused import Refused
 from palladio.ops.control import repeat
 from palladio.ops.threads.launch import THREAD_KINDS, Launch, MeshShape, launch
+from palladio.ops.threads.owners import OF_THREADS
 from palladio.types import dtypes
 from palladio.types.types import RefType
 

@@ -27,7 +27,7 @@ from palladio.lower.fusion.values import (
     results,
     takes_rows,
 )
-from palladio.lower.place import OF_THREADS, reached_at_peers
+from palladio.lower.place import reached_at_peers
 from palladio.ops.arrays.keep import keep, tee
 from palladio.ops.control import cond, loop, repeat, scope
 from palladio.ops.grid import Squeezed, grid_call
@@ -35,6 +35,7 @@ from palladio.ops.references.initialization import store_rows
 from palladio.ops.references.masked import store_masked
 from palladio.ops.references.memory import store
 from palladio.ops.threads.launch import collective_scope, launch
+from palladio.ops.threads.owners import OF_THREADS
 from palladio.passes.pipeline import Pass
 from palladio.types.types import SYNCHRONISING, RefType
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from palladio.base.errors import PalladioValueError
 from palladio.ir.core import Eqn, Program, walk
-from palladio.lower.place import core_axes, owner_of, placements
+from palladio.lower.place import owner_of, placements
 from palladio.machine.check.deadlock import deadlock
 from palladio.machine.run.buffers import Accumulator, Barrier, BarrierSlot, Buffer, allocate
 from palladio.machine.run.core_memory import PerCore, part
@@ -22,6 +22,7 @@ from palladio.machine.run.occupancy import resident
 from palladio.machine.run.threads import Block, Cluster, Group, Point, Thread, Wait
 from palladio.ops.threads.dependent import griddepcontrol_launch_dependents
 from palladio.ops.threads.launch import MEMORY_KINDS, THREAD_KINDS, Launch, MeshAxis, MeshShape
+from palladio.ops.threads.owners import core_axes
 from palladio.types.device import H100_SXM
 from palladio.types.types import ACC, DMA_SEMAPHORE, HBM, SEMAPHORE, ArrayType, RefType
 from palladio.types.types import BARRIER as BARRIER_SPACE
