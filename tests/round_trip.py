@@ -47,6 +47,9 @@ SEPARATOR = re.compile(r"\s*(?:[\n,({]| = )\s*")
 _known: set[str] = set()
 """The parts of the programs checked in this run, without numbers and variables: operations, parameters, types."""
 
+_lines: set[str] = set()
+"""The lines of the programs of this run: most of another program are among them, and have no new part."""
+
 MANY = 100
 """Programs of one test; of more, alike as those of a property are, some between the first and the last are checked."""
 
@@ -71,10 +74,14 @@ def _check_outermost(programs: Sequence[Program]) -> None:
             if _is_proper(program):
                 raise
             continue
-        parts = SEPARATOR.split(NUMBERS_AND_VARIABLES.sub("0", text))
-        if not _known.issuperset(parts) and _is_proper(program):
+        lines = {line.strip() for line in text.split("\n")} - _lines
+        parts = {part for line in lines for part in SEPARATOR.split(NUMBERS_AND_VARIABLES.sub("0", line))}
+        if not _known.issuperset(parts):
+            if not _is_proper(program):
+                continue
             check_round_trip(program, text)
             _known.update(parts)
+        _lines.update(lines)
 
 
 def _parts(params: dict[str, Any]) -> Iterator[Program]:
