@@ -584,7 +584,8 @@ def tgmm(
     done = kept_call(known, interpret, (group_sizes, lhs, rhs), out) if plain else None
     if done is not None:
         return done
-    tiling, plain = one_tiling(tiling, RIGHT_GRADIENT), plain and num_actual_groups is None
+    tiling = one_tiling(tiling, RIGHT_GRADIENT)
+    plain = plain and (num_actual_groups is None or getattr(group_sizes, "shape", None) == (num_actual_groups,))
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
     kept = _TGMM.find((key, _in_place(lhs, rhs, interpret)), interpret) if key is not None else None
     if kept is not None:
@@ -751,7 +752,8 @@ def gmm_vjp(
             interpret=interpret,
         )
         x, y = (grad_out, lhs) if transpose_rhs else (lhs, grad_out)
-        grad_rhs = tgmm(x.T, y, group_sizes, dtype_of(rhs), tiling, group_offset, rhs.shape[0], interpret=interpret)
+        groups = None if group_offset is None else rhs.shape[0]
+        grad_rhs = tgmm(x.T, y, group_sizes, dtype_of(rhs), tiling, group_offset, groups, interpret=interpret)
         return grad_lhs, grad_rhs
 
     return out, pullback

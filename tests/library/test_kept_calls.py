@@ -13,7 +13,8 @@ import palladio as pl
 from palladio.call import ahead
 from palladio.call.staged import CALLS as STAGED_CALLS
 from palladio.cpu import chain
-from palladio.library import attention, gmm, grouped_matmul, matmul, rms_norm, softmax, staging, tgmm
+from palladio.interop.torch import gmm as torch_gmm
+from palladio.library import attention, gmm, gmm_vjp, grouped_matmul, matmul, rms_norm, softmax, staging, tgmm
 from palladio.library.staging import STAGED_BYTES, row_parts, rows_together, staged_rows
 from tests.library.references import assert_close, gmm_reference, normal, tgmm_reference
 
@@ -226,6 +227,27 @@ FORMS = {
     ),
     "matmul": lambda x, **more: matmul(x, RHS[0], **more),
 }
+
+
+@pytest.mark.one_executor
+@pytest.mark.parametrize(("library", "rows"), [("numpy", [33, 50, 63]), ("torch", [35, 52, 61])])
+def test_gradients_of_other_numbers_of_rows_compile_nothing(library, rows):
+    def gradients(m):
+        x, sizes, grad = normal(m, m, K), split(m), normal(7, m, N)
+        wanted = gmm_reference(grad, np.swapaxes(RHS, 1, 2), sizes), tgmm_reference(x.T, grad, sizes)
+        if library == "numpy":
+            return gmm_vjp(x, RHS, sizes)[1](grad), wanted
+        given = [torch.from_numpy(array).requires_grad_() for array in (x, RHS)]
+        torch_gmm(*given, torch.from_numpy(sizes)).backward(torch.from_numpy(grad))
+        return [tensor.grad.numpy() for tensor in given], wanted
+
+    with pl.executor("cpu"):
+        gradients(64)
+        before = prepared()
+        for m in rows:
+            for found, wanted in zip(*gradients(m), strict=True):
+                assert_close(found, wanted)
+        assert prepared() == before
 
 
 @pytest.mark.parametrize("name", FORMS)
