@@ -12,6 +12,7 @@ from tests.library.references import BFLOAT16, assert_close, normal
 from tests.library.test_attention import inputs, reference
 from tests.pairs import every_pair
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SMALL = AttentionConfig(block_q=8, block_kv=8, stages=2)
 TOLERANCE = {np.dtype(np.float16): 1e-3, BFLOAT16: 8e-3, np.dtype(np.float32): 2e-6}
 
@@ -55,6 +56,7 @@ def test_any_blocks_and_stages(blocks, stages, causal):
     assert_close(hopper.attention(q, k, v, causal=causal, config=config), reference(q, k, v, causal), 2e-6)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_the_default_blocks():
     q, k, v = inputs(150, 300, 64, 64, dtype=np.float16)
     assert_close(hopper.attention(q, k, v, causal=True), reference(q, k, v, True), 1e-3)

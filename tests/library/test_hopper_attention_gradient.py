@@ -12,6 +12,7 @@ from palladio.library import hopper
 from palladio.library.hopper import AttentionConfig, AttentionGradientConfig
 from tests.library.references import assert_close, attention_reference, normal
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 FORWARD = AttentionConfig(block_q=4, block_kv=8, stages=2)
 SMALL = AttentionGradientConfig(block_own=4, block_step=8, stages=2)
 

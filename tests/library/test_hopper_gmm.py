@@ -13,6 +13,7 @@ from palladio.library.hopper import MatmulConfig
 from tests.library.references import BFLOAT16, assert_close, gmm_reference, normal, tgmm_reference
 from tests.pairs import every_pair
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SIZES = [5, 0, 9, 3]
 SMALL = MatmulConfig(tile_m=8, tile_n=8, tile_k=4, stages=2, blocks=3)
 DTYPES = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32)]
@@ -77,7 +78,13 @@ def test_any_tiles_of_tgmm(config):
     assert_close(hopper.tgmm(lhs, rhs, SIZES, config=config), tgmm_reference(lhs, rhs, SIZES))
 
 
-@pytest.mark.parametrize("operand", [np.float16, np.float32])
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.one_executor
+@pytest.mark.parametrize(
+    ("operand", "default_executor"),
+    [(np.float16, "cpu"), (np.float32, "reference")],
+    indirect=["default_executor"],
+)
 def test_the_default_tiles(operand):
     lhs, rhs = normal(0, 300, 70, dtype=operand), normal(1, 3, 70, 130, dtype=operand)
     sizes = [140, 0, 101]

@@ -11,6 +11,7 @@ from palladio.library.hopper import MatmulConfig
 from tests.library.references import BFLOAT16, assert_close, normal
 from tests.pairs import every_pair
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SMALL = MatmulConfig(tile_m=8, tile_n=8, tile_k=4, stages=2, blocks=3)
 DTYPES = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32)]
 CONFIGS = {
@@ -58,6 +59,7 @@ def test_any_sizes_and_tiles(name, sizes):
     assert_close(hopper.matmul(x, y, config=CONFIGS[name]), product(x, y))
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.one_executor
 @pytest.mark.parametrize(
     ("operand", "cluster", "default_executor"),

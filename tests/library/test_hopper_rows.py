@@ -11,6 +11,7 @@ import palladio as pl
 from palladio.library import hopper
 from tests.library.references import BFLOAT16, assert_close, normal
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 SHAPES = [(6, 40), (5, 1001), (2, 3, 7), (2, 12288)]
 
 

@@ -13,6 +13,7 @@ from palladio.library import hopper
 from palladio.library.hopper import MatmulConfig
 from tests.library.references import assert_close
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 E4M3, E5M2 = np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)
 M, N, K = 12, 136, 200
 SMALL = MatmulConfig(8, 32, 128, 2, blocks=3)
