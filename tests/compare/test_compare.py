@@ -87,7 +87,7 @@ def test_a_difference_is_found_and_named(ours: Outcome, theirs: Outcome, reason:
 
 
 def test_one_wrong_small_value_among_many_is_found() -> None:
-    expected = np.ones(10**7, np.float32)
+    expected = np.ones(10**6, np.float32)
     got = expected.copy()
     got[5] += np.float32(1e-3)
     assert "single values differ in 1" in differences(outcome(got), outcome(expected))[0]
