@@ -7,6 +7,7 @@ returns plain values; `FOLDER/rank0.json` and its kin have them by the scenario'
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 import sys
@@ -75,13 +76,16 @@ def share(tensor: torch.Tensor, rank: int) -> torch.Tensor:
     return tensor.split(SHARES)[rank]
 
 
+@functools.cache
+def of_one_process() -> tuple[Experts, tuple[Any, Any, Any]]:
+    """The experts with the gradients of their parameters, and the results for all tokens."""
+    alone = Experts()
+    return alone, results(alone, *batch(), cotangent=cotangent())
+
+
 def same_bits(rank: int, folder: Path) -> list[str]:
     """The results and gradients of four ranks that are not those of one process, bit by bit."""
-    alone = Experts()
-    for each in range(2):  # rank 0 compiles the kernels, the others read them
-        if (rank > 0) == each:
-            expected = results(alone, *batch(), cotangent=cotangent())
-        dist.barrier()
+    alone, expected = of_one_process()
     module = parallelize_module(Experts(), init_device_mesh("cpu", (4,)), ExpertParallel())
     found = results(module, *(share(each, rank) for each in batch()), cotangent=share(cotangent(), rank))
     names = ("out", "tokens", "weights")
@@ -94,8 +98,7 @@ def same_bits(rank: int, folder: Path) -> list[str]:
 
 def in_parts(rank: int, folder: Path) -> dict[str, Any]:
     """How far results and gradients are from those of one process if tokens travel in two parts; what happens when."""
-    alone = Experts()
-    expected = results(alone, *batch(), cotangent=cotangent())
+    alone, expected = of_one_process()
     happened: list[str] = []
 
     class Noting(Experts):
@@ -174,11 +177,17 @@ def equal_shares() -> tuple[torch.Tensor, torch.Tensor]:
     return tokens, torch.randn(4 * 6, HIDDEN, generator=draw, dtype=torch.float64)
 
 
+@functools.cache
+def trained_by_one_process() -> tuple[Layer, list[float]]:
+    """The layer after three steps, and the loss of each."""
+    alone = Layer()
+    return alone, train(alone, *equal_shares())
+
+
 def with_fsdp(rank: int, folder: Path) -> dict[str, Any]:
     """Experts over one dimension of a mesh, FSDP2 over the other: the loss of each step beside that of one process."""
     tokens, target = equal_shares()
-    alone = Layer()
-    expected = train(alone, tokens, target)
+    alone, expected = trained_by_one_process()
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "experts"))
     layer = parallelize_module(Layer(), mesh["experts"], {"experts": ExpertParallel()})
     fully_shard(layer.experts, mesh=mesh["data"])
@@ -199,9 +208,8 @@ def with_fsdp(rank: int, folder: Path) -> dict[str, Any]:
 def with_ddp(rank: int, folder: Path) -> float:
     """The distance of gradients that DDP has averaged from those of one process, for operators and a kernel layer."""
     tokens, target = equal_shares()
-    alone, layer = Layer(), DistributedDataParallel(Layer())
-    train(alone, tokens, target, steps=2)
-    train(layer, tokens.chunk(4)[rank], target.chunk(4)[rank], steps=2)
+    alone, layer = trained_by_one_process()[0], DistributedDataParallel(Layer())
+    train(layer, tokens.chunk(4)[rank], target.chunk(4)[rank])
     pairs = zip(layer.module.parameters(), alone.parameters(), strict=True)
     return max(((a - b).norm() / b.norm()).item() for a, b in pairs)
 
@@ -350,7 +358,6 @@ ON_TWO = (load, distributed_tensors, model_of_transformers, messages, silence, d
 def _work(rank: int, folder: Path) -> dict[str, Any]:
     """The results of a rank's scenarios, by their names."""
     found: dict[str, Any] = {}
-    torch.set_num_threads(1)
     try:
         for ranks, scenarios in ((4, ON_FOUR), (2, ON_TWO)):
             if rank < ranks:
@@ -368,7 +375,14 @@ def _work(rank: int, folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    """Fork the ranks, before any thread exists; each writes its results, except those that are meant to die."""
+    """Fork the ranks, before any thread exists; each writes its results, except those that are meant to die.
+
+    They share what one process computes, which starts no thread on the evaluator.
+    """
+    torch.set_num_threads(1)
+    os.environ["PALLADIO_EXECUTOR"] = "reference"
+    of_one_process()
+    trained_by_one_process()
     ranks = []
     for rank in range(4):
         ranks.append(os.fork())
