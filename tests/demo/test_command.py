@@ -71,7 +71,7 @@ def test_the_default_is_eight_experts_of_width_128():
 
 def test_under_torchrun_the_experts_are_on_its_processes():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    demo = ["-m", "palladio.demo.distributed", "--epochs", "4"]
+    demo = ["-m", "palladio.demo.distributed", "--epochs", "2"]
     environment = {**os.environ, "PALLADIO_NUM_THREADS": "1"}  # as many as torchrun lets PyTorch have
     done = subprocess.run(
         [*torchrun, *demo], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
