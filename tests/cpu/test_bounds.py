@@ -7,7 +7,6 @@ its own, which a wrong access ends.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
 import mmap
 import os
@@ -29,6 +28,7 @@ from palladio.cpu import chain, engine
 from palladio.cpu.runtime import host, memory, native
 from palladio.library import gmm, tgmm
 from palladio.types.types import ArrayType
+from tests.pairs import every_pair
 
 Array = Any
 
@@ -109,13 +109,16 @@ SIZES = [(1, 1, 1), (3, 7, 5), (17, 33, 31), (15, 70, 129), (1, 83, 67), (67, 83
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
 
 
-def products() -> Iterator[Run]:
-    for number, (rows, depth, columns) in enumerate(SIZES):
-        for count, how in enumerate(("..", ".t", "t.", "tt")):
-            x = (depth, rows) if how[0] == "t" else (rows, depth)
-            y = (columns, depth) if how[1] == "t" else (depth, columns)
-            dtype = (*FLOATS, np.int8)[(number + count) % 4]
-            yield partial(product, how), [x, y], (rows, columns), np.dtype(dtype), {}
+def products(instructions: str) -> Iterator[Run]:
+    """Each size with each order of the operands, by some of the instruction sets."""
+    for size, how, chosen in every_pair(SIZES, ["..", ".t", "t.", "tt"], SETS):
+        if chosen != instructions:
+            continue
+        rows, depth, columns = size
+        x = (depth, rows) if how[0] == "t" else (rows, depth)
+        y = (columns, depth) if how[1] == "t" else (depth, columns)
+        dtype = (*FLOATS, np.int8)[(SIZES.index(size) + ("t" in how) + 2 * (how[0] == "t")) % 4]
+        yield partial(product, how), [x, y], (rows, columns), np.dtype(dtype), {}
     # Blocks that reach past the edges of their arrays.
     specs = {
         "grid": (2, 3),
@@ -166,12 +169,24 @@ class Guarded(memory.Pool):
         return guarded(type.shape, type.dtype, self.after)
 
 
+SOME_ROWS = [
+    (24, 20, None),
+    (24, 4, None),
+    (3, 20, None),
+    (34, 32, None),
+    (24, 20, (8, 24, 10)),
+    (24, 20, (16, 12, 20)),
+]
+"""Sizes of grouped products, and tiles of some rows and parts of the summed axis."""
+
+
 def run_all() -> None:
-    """Run every kernel with its arrays on either side of such pages."""
+    """Run the kernels of an instruction set with their arrays on either side of such pages."""
+    instructions = os.environ["PALLADIO_CPU"]
     pool = engine.POOL = native.POOL = Guarded()
     engine.output = chain.output = pool.output
     rng = np.random.default_rng(0)
-    for kernel, shapes, shape, dtype, options in [*products(), *others()]:
+    for kernel, shapes, shape, dtype, options in [*products(instructions), *others()]:
         name = getattr(kernel, "func", kernel).__name__
         call = pl.pallas_call(kernel, pl.ShapeDtypeStruct(shape, dtype), interpret="cpu", name=name, **options)
         results = []
@@ -183,11 +198,9 @@ def run_all() -> None:
                 array[...] = values
             results.append(call(*given).tobytes())
         assert results[0] == results[1]
-    for pool.after, dtype in itertools.product((True, False), FLOATS[::2]):
-        for k, n in ((24, 20), (24, 4), (3, 20), (34, 32)):
-            run_products_of_any_rows(rng, pool.after, np.dtype(dtype), k, n, None)
-        for tiling in ((8, 24, 10), (16, 12, 20)):  # tiles of some rows, and parts of the summed axis
-            run_products_of_any_rows(rng, pool.after, np.dtype(dtype), 24, 20, tiling)
+    for (k, n, tiling), dtype, chosen in every_pair(SOME_ROWS, FLOATS[::2], SETS):
+        for pool.after in (True, False) if chosen == instructions else ():
+            run_products_of_any_rows(rng, pool.after, np.dtype(dtype), k, n, tiling)
 
 
 def run_products_of_any_rows(rng: np.random.Generator, after: bool, dtype: Any, k: int, n: int, tiling: Any) -> None:
