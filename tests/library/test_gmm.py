@@ -198,22 +198,25 @@ def test_inside_jit_sizes_and_offset_are_traced():
 
 @st.composite
 def problems(draw):
-    sizes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
-    m = sum(sizes) + draw(st.integers(0, 9))
-    k, n = draw(st.integers(1, 12)), draw(st.integers(1, 12))
-    offset = draw(st.integers(0, len(sizes) - 1))
-    groups = draw(st.integers(1, len(sizes) - offset))
+    """Sizes of a product, and several divisions of its rows into groups, which take the same compiled kernel."""
+    m, k, n = draw(st.integers(0, 50)), draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    count = draw(st.integers(1, 6))
+    groups = draw(st.integers(1, count))
+    ends = st.lists(st.integers(0, m), min_size=count, max_size=count).map(sorted)
+    offsets = st.integers(0, count - groups)
+    divisions = draw(st.lists(st.tuples(ends, offsets), min_size=3, max_size=3))
     tiling = draw(st.tuples(*[st.integers(1, 16)] * 3))
-    return sizes, m, k, n, offset, groups, tiling
+    return m, k, n, groups, tiling, [(np.diff(ends, prepend=0), offset) for ends, offset in divisions]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(problems(), st.booleans(), st.booleans())
 def test_any_problem_agrees_with_numpy(problem, transpose_rhs, keeps):
-    sizes, m, k, n, offset, groups, tiling = problem
-    lhs = normal(0, m, k)
+    m, k, n, groups, tiling, divisions = problem
     rhs = normal(1, groups, n, k) if transpose_rhs else normal(1, groups, k, n)
     existing = normal(2, m, n) if keeps else None
-    lhs[sum(sizes) :] = np.nan
-    out = gmm(lhs, rhs, sizes, np.float32, tiling, offset, existing, transpose_rhs)
-    assert_close(out, gmm_reference(lhs, rhs, sizes, offset, existing, transpose_rhs))
+    for sizes, offset in divisions:
+        lhs = normal(0, m, k)
+        lhs[sum(sizes) :] = np.nan
+        out = gmm(lhs, rhs, sizes, np.float32, tiling, offset, existing, transpose_rhs)
+        assert_close(out, gmm_reference(lhs, rhs, sizes, offset, existing, transpose_rhs))
