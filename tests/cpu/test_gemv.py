@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import pytest
 import palladio as pl
 import palladio.numpy as jnp
 from palladio import lax
+from tests.pairs import every_pair
 
 Array = Any
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
@@ -35,11 +37,17 @@ def turned(ref: Any, flip: bool) -> Any:
     return ref[...].T if flip else ref[...]
 
 
-@pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("depth", [1, 23, 161])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 37), (37, 1), (3, 21), (2, 2), (70, 4), (0, 9), (9, 0)])
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8], ids=str)
-def test_few_rows_or_columns(rows: int, columns: int, depth: int, flips: tuple[bool, bool], dtype: Any) -> None:
+SHAPES = [(1, 1), (1, 37), (37, 1), (3, 21), (2, 2), (70, 4), (0, 9), (9, 0)]
+FLIPS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(
+    ("form", "depth", "dtype"),
+    every_pair(list(product(SHAPES, FLIPS)), [1, 23, 161], [np.float32, ml_dtypes.bfloat16, np.int8]),
+    ids=str,
+)
+def test_few_rows_or_columns(form: tuple[tuple[int, int], tuple[bool, bool]], depth: int, dtype: Any) -> None:
+    (rows, columns), flips = form
     sums = np.int32 if dtype == np.int8 else np.float32
 
     def kernel(x: Any, y: Any, out: Any) -> None:

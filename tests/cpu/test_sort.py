@@ -29,14 +29,15 @@ def assert_same_bits(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
 
 
-@pytest.mark.parametrize("keys", [1, 2])
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float32])
+ALONG = [((1,), 0), ((2,), 0), ((17,), 0), ((5, 33), 1), ((33, 5), 0), ((3, 8, 2), 1), ((4, 1), 1)]
+"""Shapes, and the axis of each to sort along."""
+
+
 @pytest.mark.parametrize(
-    ("shape", "axis"),
-    [((1,), 0), ((2,), 0), ((17,), 0), ((5, 33), 1), ((33, 5), 0), ((3, 8, 2), 1), ((4, 1), 1)],
-    ids=str,
+    ("along", "dtype", "keys"), every_pair(ALONG, [np.uint8, np.int32, np.float32], [1, 2]), ids=str
 )
-def test_the_order_is_the_evaluators(shape: tuple[int, ...], axis: int, dtype: Any, keys: int) -> None:
+def test_the_order_is_the_evaluators(along: tuple[tuple[int, ...], int], dtype: Any, keys: int) -> None:
+    shape, axis = along
     rng = np.random.default_rng(0)
     given = [rng.integers(0, 4, shape).astype(dtype) for _ in range(3)]
     if dtype == np.float32:
@@ -175,9 +176,13 @@ def test_a_sorted_array_is_stored(store: str) -> None:
     assert_same_bits(call("cpu"), call("reference"))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
-@pytest.mark.parametrize("extent", [100, 512])
-@pytest.mark.parametrize("special", [[0.0, -0.0], [np.nan, -np.nan], [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf]])
+SPECIAL = [[0.0, -0.0], [np.nan, -np.nan], [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf]]
+
+
+@pytest.mark.parametrize(
+    ("special", "extent", "dtype"),
+    every_pair(SPECIAL, [100, 512], [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]),
+)
 def test_zeros_and_nans_of_either_sign_keep_their_order(special: list[float], extent: int, dtype: Any) -> None:
     rng = np.random.default_rng(extent)
     x = np.where(rng.random((4, extent)) < 0.3, rng.choice(special, (4, extent)), rng.standard_normal((4, extent)))
