@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import palladio as pl
 import palladio.numpy as jnp
 from palladio.cpu.products import product
 from palladio.library import gmm, matmul, tgmm
+from tests.pairs import every_pair
 
 Array = Any
 BFLOAT16 = ml_dtypes.bfloat16
@@ -22,6 +24,20 @@ ROWS, DEPTH, COLUMNS = 47, 64, 96
 def whole_numbers(seed: int, *shape: int) -> Array:
     """Small enough for all sums to be exact."""
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
+
+
+@functools.cache
+def storing(chosen: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
+    """A kernel that stores the chosen rows of a product, between bounds that it is given."""
+
+    def kernel(bounds: Any, x_ref: Any, y_ref: Any, before: Any, out: Any) -> None:
+        mask = chosen(jnp.arange(ROWS)[:, None], jnp.arange(COLUMNS)[None, :], bounds[0], bounds[1])
+        found = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=np.float32)
+        out[...] = jnp.where(mask, found.astype(out.dtype), out[...])
+
+    return pl.pallas_call(
+        kernel, pl.ShapeDtypeStruct((ROWS, COLUMNS), dtype), input_output_aliases={3: 0}, interpret="cpu"
+    )
 
 
 def stored(
@@ -38,17 +54,9 @@ def stored(
     x[: max(low, 0)] += poison
     x[max(high, 0) :] += poison
     old = whole_numbers(2, ROWS, COLUMNS) if old is None else old
-
-    def kernel(bounds: Any, x_ref: Any, y_ref: Any, before: Any, out: Any) -> None:
-        mask = chosen(jnp.arange(ROWS)[:, None], jnp.arange(COLUMNS)[None, :], bounds[0], bounds[1])
-        found = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=np.float32)
-        out[...] = jnp.where(mask, found.astype(out.dtype), out[...])
-
-    call = pl.pallas_call(
-        kernel, pl.ShapeDtypeStruct((ROWS, COLUMNS), dtype), input_output_aliases={3: 0}, interpret="cpu"
-    )
     given = [array.astype(dtype) for array in (x, y, old)]
-    return call(np.array([low, high], np.int32), *given).astype(np.float32), expected, old
+    found = storing(chosen, dtype)(np.array([low, high], np.int32), *given)
+    return found.astype(np.float32), expected, old
 
 
 def rows_between(row: Any, column: Any, low: Any, high: Any) -> Any:
@@ -246,9 +254,7 @@ def test_only_the_rows_of_a_span_are_computed(monkeypatch: pytest.MonkeyPatch) -
     assert seen[0] is not None
 
 
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
-@pytest.mark.parametrize("tm", [8, 40, 100])
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize(("tm", "dtype", "existing"), every_pair([8, 40, 100], [np.float32, BFLOAT16], [False, True]))
 def test_grouped_products_are_those_of_the_definition(tm: int, dtype: Any, existing: bool) -> None:
     sizes = np.array([17, 0, 40, 3, 14, 1], np.int32)  # 25 rows of no group
     lhs, rhs = whole_numbers(0, 100, 32).astype(dtype), whole_numbers(1, 6, 32, 96).astype(dtype)
@@ -262,9 +268,7 @@ def test_grouped_products_are_those_of_the_definition(tm: int, dtype: Any, exist
     np.testing.assert_array_equal(run("cpu"), run("reference"))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
-@pytest.mark.parametrize("tm", [32, 112, 128])
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize(("tm", "dtype", "existing"), every_pair([32, 112, 128], [np.float32, BFLOAT16], [False, True]))
 def test_transposed_grouped_products_are_those_of_the_definition(tm: int, dtype: Any, existing: bool) -> None:
     sizes = np.array([17, 0, 40, 3, 14, 1], np.int32)
     lhs, rhs = whole_numbers(0, 45, 112).astype(dtype), whole_numbers(1, 112, 96).astype(dtype)
@@ -278,9 +282,7 @@ def test_transposed_grouped_products_are_those_of_the_definition(tm: int, dtype:
     np.testing.assert_array_equal(run("cpu"), run("reference"))
 
 
-@pytest.mark.parametrize("rows", [3, 14, 15, 29])
-@pytest.mark.parametrize("depth", [2, 66, 2100])
-@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+@pytest.mark.parametrize(("rows", "depth", "dtype"), every_pair([3, 14, 15, 29], [2, 66, 2100], [np.float32, BFLOAT16]))
 def test_the_right_operand_is_packed_by_the_first_rows_wherever_it_lies(rows: int, depth: int, dtype: Any) -> None:
     x, y = whole_numbers(0, 2 * rows, depth), whole_numbers(1, depth, 128)
     room = np.zeros(depth * 128 + 64, dtype)

@@ -32,6 +32,7 @@ from tests.cpu.tiles import (
     some_sizes,
     turned,
 )
+from tests.pairs import every_pair
 
 INT8, UINT8, INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
 
@@ -249,10 +250,13 @@ def test_several_products_are_one_sum(
 # Rows whose number is known only when the kernel runs.
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("result", [FLOAT32, BFLOAT16], ids=str)
-@pytest.mark.parametrize(("seed", "most"), [(0, 70), (1, 20), (3, 100)])
-def test_groups_of_rows(seed: int, most: int, result: np.dtype, transposed: bool, tiles: Texts) -> None:
+@pytest.mark.parametrize(
+    ("seeded", "result", "transposed"),
+    every_pair([(0, 70), (1, 20), (3, 100)], [FLOAT32, BFLOAT16], [False, True]),
+    ids=str,
+)
+def test_groups_of_rows(seeded: tuple[int, int], result: np.dtype, transposed: bool, tiles: Texts) -> None:
+    seed, most = seeded
     sizes = some_sizes(seed, most)
     rng = np.random.default_rng(seed)
     x, matrices = random(rng, (sum(sizes) + 5, 68), BFLOAT16), random(rng, (7, 68, 96), BFLOAT16)
