@@ -185,8 +185,9 @@ class TileRegisters:
         """The text of a module with calls of this model in place of the instructions on tile registers, and with plain
         LLVM in place of the other instructions that only processors with tile registers are sure to have."""
         for name in _ARGUMENTS:
-            text = re.sub(rf"^declare void @llvm\.x86\.{name}\(.*\n?", "", text, flags=re.MULTILINE)
-            text = text.replace(f"@llvm.x86.{name}(", f"inttoptr (i64 {self.address(name)} to ptr)(")
+            if f"@llvm.x86.{name}(" in text:
+                text = re.sub(rf"^declare void @llvm\.x86\.{name}\(.*\n?", "", text, flags=re.MULTILINE)
+                text = text.replace(f"@llvm.x86.{name}(", f"inttoptr (i64 {self.address(name)} to ptr)(")
         for name, plain in _PLAIN.items():
             if f"@llvm.x86.{name}(" in text:
                 text = re.sub(rf"^declare [^@\n]*@llvm\.x86\.{name}\(.*\n?", "", text, flags=re.MULTILINE)
