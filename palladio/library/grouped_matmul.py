@@ -584,8 +584,7 @@ def tgmm(
     done = kept_call(known, interpret, (group_sizes, lhs, rhs), out) if plain else None
     if done is not None:
         return done
-    tiling = one_tiling(tiling, RIGHT_GRADIENT)
-    plain = plain and (num_actual_groups is None or getattr(group_sizes, "shape", None) == (num_actual_groups,))
+    tiling, plain = one_tiling(tiling, RIGHT_GRADIENT), plain and _are_all(num_actual_groups, group_sizes)
     key = call_key(lhs, rhs, group_sizes, preferred_element_type, tiling, summed=True) if plain else None
     kept = _TGMM.find((key, _in_place(lhs, rhs, interpret)), interpret) if key is not None else None
     if kept is not None:
@@ -621,6 +620,11 @@ def tgmm(
         return stored(product(sizes, offset, count, lhs=lhs, rhs=rhs, existing_out=existing_out), out)
     kept = _staged_tgmm(key, problem, interpret, (sizes, offset, lhs, rhs))
     return kept(sizes, offset, lhs, rhs, out)
+
+
+def _are_all(groups: int | None, group_sizes: Any) -> bool:
+    """True if a number of groups is that of all, which a derivative names."""
+    return groups is None or getattr(group_sizes, "shape", None) == (groups,)
 
 
 @dataclass(frozen=True)
