@@ -25,7 +25,7 @@ from palladio.library.checks import (
     sum_dtype,
     tile_for,
 )
-from palladio.library.grouped_matmul import gmm, product_of_one_group
+from palladio.library.grouped_matmul import gmm, product_of_one_group, tgmm
 from palladio.library.namesakes import EXECUTORS, on_hopper, require_hint
 from palladio.library.staging import (
     LEAST_STAGED_ROWS,
@@ -64,7 +64,8 @@ def matmul(
     """The product `x @ y`.
 
     Args:
-        x: `dtype[m, k]`.
+        x: `dtype[m, k]`. On the CPU, the transpose of a matrix in row-major order, as in `x.T @ grad`, is read in
+            place, and one compiled kernel sums any number of its rows.
         y: `dtype[k, n]`. On the CPU, the transpose of a matrix in row-major order, as in `x @ weight.T`, is read in
             place; a product of few rows then sums in another order than with a copy of it, and its bits may differ.
         preferred_element_type: the dtype of the result, the promoted dtype of both by default. Sums are float32
@@ -94,6 +95,8 @@ def matmul(
         if usual and x.is_contiguous():
             _remember(arrays[0], arrays[1], transpose, (x, matrix))
         return tensor_of(found) if out is None else out
+    if tiling is None and _KEPT.usable and _is_read_by_columns(x, y, out, interpret):
+        return _sum_of_rows(x, y, preferred_element_type, interpret, out)
     key = call_key(x, y, (), preferred_element_type, tiling, transpose, filled=True)
     kept = _KEPT.find(key, interpret)
     if kept is not None:
@@ -105,10 +108,7 @@ def matmul(
         return hopper.matmul(x, y, preferred_element_type=preferred_element_type, interpret=interpret, out=out)
     on_card = pl.chosen_executor(interpret, (x, y)) in EXECUTORS
     tiling = _ON_CARD if on_card and tiling is None else tiling
-    (m, k), (others, n) = require_array(x, "x", 2, "[m, k]"), require_array(y, "y", 2, "[k, n]")
-    if others != k:
-        rule, wanted, hint = "the matrices do not multiply", f"[{k}, n]", f"y.T has {k} rows" if n == k else None
-        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(others, n), hint=hint)
+    m, k, n = _sizes(x, y)
     dtype = result_dtype(preferred_element_type, x, y)
     usable = key is not None and _KEPT.usable
     rows = rows_for(m, row_bytes(x), tiling) if usable else m
@@ -132,6 +132,33 @@ def matmul(
     kept = staged(described(x, rows), described(matrix), tile, dtype, interpret, transpose)
     _KEPT.keep(key, kept, interpret)
     return kept(x, matrix, out=out, rows=m)
+
+
+def _sizes(x: Any, y: Any) -> tuple[int, int, int]:
+    """The sizes m, k and n of a product of checked shapes."""
+    (m, k), (others, n) = require_array(x, "x", 2, "[m, k]"), require_array(y, "y", 2, "[k, n]")
+    if others != k:
+        rule, wanted, hint = "the matrices do not multiply", f"[{k}, n]", f"y.T has {k} rows" if n == k else None
+        raise fail(pl.PalladioValueError, rule, argument="y", expected=wanted, got=(others, n), hint=hint)
+    return m, k, n
+
+
+def _is_read_by_columns(x: Any, y: Any, out: Any, interpret: Any) -> bool:
+    """True if `x` is the transpose of a matrix in row-major order, as in a gradient of weights, and the shapes fit."""
+    if in_memory_order(x, interpret) is None or np.shape(y)[:-1] != (x.shape[1],):
+        return False
+    return out is None or tuple(getattr(out, "shape", ())) == (x.shape[0], y.shape[1])
+
+
+def _sum_of_rows(x: Any, y: Any, dtype: Any, interpret: Any, out: Any) -> Any:
+    """The product as a sum over the rows of `x.T` and of `y`, of which there may be any number, in place."""
+    sizes, whole = np.array([x.shape[1]], np.int32), None if out is None else out[None]
+    try:
+        found = tgmm(x, y, sizes, dtype, interpret=interpret, out=whole)
+    except pl.PalladioError as error:
+        _name_operands(error)
+        raise
+    return found[0] if out is None else out
 
 
 def _remember(x: Any, y: Any, transpose: bool, given: tuple[Any, Any]) -> None:
@@ -218,7 +245,7 @@ _NAMES = {"lhs": "x", "rhs": "y"}
 
 
 def _name_operands(error: pl.PalladioError) -> None:
-    """Name the operands of `matmul` in an error of `gmm` about one, or about memory that `out` shares with them."""
+    """Name the operands of `matmul` in an error of `gmm` or `tgmm` about one, or about memory that `out` shares."""
     error.argument = _NAMES.get(error.argument or "", error.argument)
     if error.argument == "out" and isinstance(error.got, str):
         error.got = re.sub(r"\b[lr]hs\b", lambda found: _NAMES[found[0]], error.got)

@@ -6,11 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palladio as pl
 import palladio.numpy as jnp
+from palladio.call.staged import CALLS as STAGED_CALLS
 from palladio.library import gmm, matmul
 from tests.library.references import FLOATS, assert_close, normal
 from tests.pairs import every_pair
@@ -84,10 +86,41 @@ def test_weights_of_column_major_order_are_multiplied_in_place(rows, dtype):
 @pytest.mark.parametrize("rows", [1, 16, 32])
 @pytest.mark.usefixtures("reordering_refused")
 def test_weights_of_linear_layers_are_multiplied_in_place(rows, dtype):
-    torch = pytest.importorskip("torch")
     x, weight = (torch.from_numpy(normal(i, n, 128)).to(getattr(torch, dtype)) for i, n in enumerate((rows, 96)))
     expected = (x.double() @ weight.T.double()).numpy()
     assert_close(matmul(x, weight.T).float().numpy(), expected, 1e-2 if dtype == "bfloat16" else None)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "tensors"], ids=str)
+@pytest.mark.one_executor
+@pytest.mark.usefixtures("reordering_refused")
+def test_gradients_of_weights_are_sums_of_any_number_of_rows_in_place(dtype):
+    def product(tokens):
+        x, grad = (
+            normal(i, tokens, n, dtype="float32" if dtype == "tensors" else dtype) for i, n in ((0, 96), (1, 64))
+        )
+        out = np.full((96, 64), 7, x.dtype)
+        given = [torch.from_numpy(array) for array in (x, grad, out)] if dtype == "tensors" else [x, grad, out]
+        assert matmul(given[0].T, given[1], out=given[2]) is given[2]
+        assert_close(out, reference(x.T, grad))
+        assert_close(np.asarray(matmul(given[0].T, given[1])), reference(x.T, grad))
+
+    with pl.executor("cpu"):
+        product(60)
+        before = STAGED_CALLS.prepared
+        for tokens in (34, 50, 64):
+            product(tokens)
+        assert STAGED_CALLS.prepared == before
+
+
+def test_an_error_of_a_left_operand_in_column_major_order_names_it():
+    x, y = np.ones((5, 3), np.float32), np.ones((5, 3), np.float32)
+    with pytest.raises(pl.PalladioValueError, match=r"^out: overlaps an input\n  got: +memory of y\n"):
+        matmul(x.T, y, interpret="cpu", out=y[:3])
+    with pytest.raises(pl.PalladioValueError, match=r"^out: .*\n  expected: \(3, 3\)\n"):
+        matmul(x.T, y, interpret="cpu", out=y[:2])
+    with pytest.raises(pl.PalladioTypeError, match=r"^x: floats are needed\n"):
+        matmul(x.astype(np.int32).T, y.astype(np.int32), interpret="cpu")
 
 
 @pytest.mark.parametrize("tiling", [None, (8, 4, 8), (4, 5, 64)])
