@@ -363,19 +363,13 @@ def rotated(row: Row, turn: int) -> np.dtype:
     return row.dtypes[(ROWS.index(row) + turn) % len(row.dtypes)]
 
 
-NARROW = [name for name in SETS if not name.startswith(("avx512", "amx"))]
-ALIKE = ("concurrent", "control", "debug", "grid", "memory", "shape")
-"""Families of operations that move elements, or run others: no set has instructions for them that others lack."""
-
-
-def runs_on(row: Row, name: str) -> bool:
-    """What AVX-512 changes, `native` has shown where the host has it; only products know a second kind of it."""
-    if name not in NARROW:
-        return row.family in ("dot", "tensor_cores")
-    return row.family not in ALIKE or NARROW.index(name) == ROWS.index(row) % len(NARROW)
-
-
-RUNS = [pytest.param(name, row, id=f"{name}-{row.title}") for name in SETS for row in ROWS if runs_on(row, name)]
+# What AVX-512 changes, `native` has shown where the host has it; only products know a second kind of it.
+RUNS = [
+    pytest.param(name, row, id=f"{name}-{row.title}")
+    for name in SETS
+    for row in ROWS
+    if not name.startswith(("avx512", "amx")) or row.family in ("dot", "tensor_cores")
+]
 
 
 @pytest.mark.parametrize(("name", "row"), RUNS)
