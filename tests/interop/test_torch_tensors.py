@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import mmap
-import os
-import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import palladio as pl
 from palladio.interop.torch import gmm, softmax
+from tests.architecture.source import ROOT
 from tests.interop.torch_cases import FUNCTIONS, case, each, leaves, sized
 
 VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -136,25 +137,25 @@ def test_threads_call_and_differentiate_at_once(name: str) -> None:
             torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")  # of JAX, where another test imported it
+FORKED = """
+import os, warnings, torch
+from palladio.interop.torch import gmm
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python, where a process with threads forks
+x, w = torch.randn(40, 8, requires_grad=True), torch.randn(4, 8, 6, requires_grad=True)
+
+def gradients():
+    return torch.autograd.grad(gmm(x, w, [10, 0, 20, 10]).square().sum(), (x, w))
+
+expected = gradients()
+child = os.fork()
+if not child:
+    os._exit(not all(map(torch.equal, gradients(), expected)))
+assert os.waitpid(child, 0)[1] == 0 and all(map(torch.equal, gradients(), expected))
+"""
+
+
 def test_a_forked_process_differentiates() -> None:
-    x, w = leaves((torch.randn(40, 8), torch.randn(4, 8, 6)))
-
-    def gradients() -> tuple[torch.Tensor, ...]:
-        return torch.autograd.grad(gmm(x, w, [10, 0, 20, 10]).square().sum(), (x, w))
-
-    expected = gradients()
-    child = os.fork()
-    if not child:
-        signal.alarm(60)  # ends a process that waits for a thread it does not have
-        same = False
-        try:
-            same = all(map(torch.equal, gradients(), expected))
-        finally:
-            os._exit(0 if same else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert all(map(torch.equal, gradients(), expected))
+    subprocess.run([sys.executable, "-c", FORKED], cwd=ROOT, check=True, timeout=60)
 
 
 class Rows(Dataset):  # type: ignore[type-arg]
