@@ -624,7 +624,10 @@ def tgmm(
 
 def _are_all(groups: int | None, group_sizes: Any) -> bool:
     """True if a number of groups is that of all, which a derivative names."""
-    return groups is None or getattr(group_sizes, "shape", None) == (groups,)
+    if type(groups) is not int:  # True and 8.0 equal numbers of groups, but are refused
+        return groups is None
+    shape = (len(group_sizes),) if isinstance(group_sizes, (list, tuple)) else getattr(group_sizes, "shape", None)
+    return shape == (groups,)
 
 
 @dataclass(frozen=True)
@@ -756,8 +759,7 @@ def gmm_vjp(
             interpret=interpret,
         )
         x, y = (grad_out, lhs) if transpose_rhs else (lhs, grad_out)
-        groups = None if group_offset is None else rhs.shape[0]
-        grad_rhs = tgmm(x.T, y, group_sizes, dtype_of(rhs), tiling, group_offset, groups, interpret=interpret)
+        grad_rhs = tgmm(x.T, y, group_sizes, dtype_of(rhs), tiling, group_offset, rhs.shape[0], interpret=interpret)
         return grad_lhs, grad_rhs
 
     return out, pullback

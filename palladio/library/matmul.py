@@ -151,7 +151,7 @@ def _is_read_by_columns(x: Any, y: Any, out: Any, interpret: Any) -> bool:
 
 
 def _sum_of_rows(x: Any, y: Any, dtype: Any, interpret: Any, out: Any) -> Any:
-    """The product as a sum over the rows of `x.T` and of `y`, of which there may be any number, in place."""
+    """The product as `tgmm` with one group, which reads the rows of `x.T` and `y` in place, for any number of them."""
     sizes, whole = np.array([x.shape[1]], np.int32), None if out is None else out[None]
     try:
         found = tgmm(x, y, sizes, dtype, interpret=interpret, out=whole)

@@ -88,6 +88,14 @@ def test_shards_of_the_groups_are_parts_of_the_whole(count):
     np.testing.assert_array_equal(np.concatenate(shards), whole)
 
 
+@pytest.mark.parametrize("count", [True, 1.0])
+def test_a_number_of_groups_of_another_type_is_refused_in_every_call(count):
+    lhs, rhs, sizes = normal(0, 4, 6), normal(1, 6, 3), np.array([6], np.int32)
+    tgmm(lhs, rhs, sizes)
+    with pytest.raises(pl.PalladioError, match=r"^num_actual_groups: "):
+        tgmm(lhs, rhs, sizes, num_actual_groups=count)
+
+
 def test_without_an_offset_the_first_groups_are_computed():
     lhs, rhs = normal(0, 6, 21), normal(1, 21, 7)
     assert_close(tgmm(lhs, rhs, SIZES, num_actual_groups=3), tgmm_reference(lhs, rhs, SIZES, groups=3))
