@@ -41,6 +41,13 @@ FEW_ROWS = 16
 ROWS_OF_GROUP = 32
 """The most rows of a group, on average, for which reading its matrix takes most of the time."""
 
+ROWS_OF_LONG_PIECES = 8
+"""The most rows of a group, on average, for which whole rows of matrices are read where only the hardware prefetches:
+more rows are packed for some groups, which takes longer for more columns."""
+
+LONG_PIECE = 1024
+"""The fewest columns of a tile of such groups, if other threads compute other groups."""
+
 ROWS_READ = 16
 """Rows that are multiplied with a matrix in about the time in which it arrives from memory."""
 
@@ -55,6 +62,10 @@ SPREAD_SUMS = 128
 
 MANY_KEYS = 1024
 """The keys of a head from which larger blocks gain more than a last block with few keys left costs."""
+
+WIDE_VECTOR_BYTES = 64
+"""The bytes of a vector from which products prefetch a matrix that they read once; else the hardware does, whole rows
+of it."""
 
 SUM_BYTES = 4
 """Bytes of an element of the packed right operand, which is converted to the dtype of the sums."""
@@ -117,15 +128,18 @@ def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> 
     """`(tk, tn)`: the whole contracted axis, and columns with a packed block that fits a thread's last-level cache.
 
     A matrix that is read once is not packed. It is read in long pieces, which the hardware prefetches: as many columns
-    as have sums that fit half of the first level of cache.
+    as have sums that fit half of the first level of cache; half of the second one where only the hardware prefetches.
 
     Args:
-        few: the number of rows, if the matrix is read once.
+        few: the number of rows of a group, if the matrix is read once.
         spread: whether it is read by one thread, and multiplied with all rows as it arrives.
     """
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
     tk = k if k <= DEEPEST else evenly(k, DEEPEST, 1, granule)
+    if few and host.vector_bytes < WIDE_VECTOR_BYTES:
+        near = max(MOST_COLUMNS, host.cache_bytes[1] // (2 * SUM_BYTES * FEW_ROWS))
+        return tk, _even_columns(n, near, parts, granule, near if few <= MOST_VECTORS else MOST_COLUMNS)
     if spread:
         near = host.cache_bytes[1] // (4 * SPREAD_SUMS)
         return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
@@ -155,9 +169,14 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
         m, k, n: the sizes of the product, each at least 1.
         groups: the number of matrices.
     """
+    by_hardware = pl.processor().vector_bytes < WIDE_VECTOR_BYTES
+    few = m if m <= max(FEW_ROWS, ROWS_OF_LONG_PIECES * groups * by_hardware) else 0
     if groups_are_spread(m, k, n, groups):
-        return m, *_columns(k, n, 1, spread=True)
-    return m, *_columns(k, n, threads_of(m, k, n, groups), m if m <= FEW_ROWS else 0)
+        return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
+    parts = threads_of(m, k, n, groups)
+    if few and by_hardware and groups > 1:
+        parts = max(1, min(parts, n // LONG_PIECE))
+    return m, *_columns(k, n, parts, few)
 
 
 def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:

@@ -230,8 +230,20 @@ def test_matrices_that_are_read_once_are_read_in_long_pieces(host):
     for m, choose in itertools.product((1, 3, 4), (matmul_tiling, gmm_tiling)):
         tn = choose(m, 4096, 1 << 16)[2]
         assert tn >= choose(17, 4096, 1 << 16)[2]
-        assert tn <= tilings.MOST_COLUMNS or 4 * m * tn <= host.cache_bytes[0] // 2
+        sums = (
+            4 * m * tn <= host.cache_bytes[0] // 2 if host.vector_bytes == 64 else 64 * tn <= host.cache_bytes[1] // 2
+        )
+        assert tn <= tilings.MOST_COLUMNS or sums
     assert matmul_tiling(1, 4096, 1 << 16)[2] > tilings.MOST_COLUMNS or host.threads > 32
+
+
+def test_whole_rows_of_the_matrices_of_few_rows_are_read_where_only_the_hardware_prefetches(host):
+    by_hardware = host.vector_bytes < 64
+    for n in (384, 1792):
+        assert gmm_tiling(128, 1024, n, 32)[2] == n or not by_hardware  # 4 rows a group
+        assert gmm_tiling(9, 1024, n, 2)[2] >= min(n, 1024) or not by_hardware
+        assert gmm_tiling(32 * 32, 1024, n, 32)[2] <= 2 * tilings.MOST_COLUMNS or not by_hardware  # more are packed
+    assert gmm_tiling(128, 1024, 1 << 16, 32)[2] * 64 <= max(host.cache_bytes[1] // 2, 64 * tilings.MOST_COLUMNS)
 
 
 def test_a_tile_of_a_grouped_product_has_all_rows():

@@ -9,18 +9,20 @@ four, two or one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
-from palladio.cpu.emit.llvm_types import I64
+from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
 from palladio.cpu.products.operands import Element, PackSource, Range, RowReader
+from palladio.cpu.products.parts_kernel import PartsKernel
 from palladio.cpu.products.row_kernel import RowKernel, heights, vectors_of
+from palladio.cpu.products.row_order import PARTS, hardware_prefetches, is_divided, part_size, row_order
 from palladio.cpu.products.rows_ahead import RowsAhead, distance_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -68,10 +70,15 @@ class FewRows(Gemv):
         # The kernels read whole vectors of columns, and keep sums of two rows in registers; else it is as by a `Gemv`.
         contiguous = self.across is not None and matrix.strides[1] == 1
         self.by_kernels = contiguous and self.free >= registers.LANES and bool(self.heights)
+        self.divided = self.by_kernels and is_divided(sums)
+        if self.divided:  # two rows take as long as the most
+            self.heights = sorted({1, max(self.heights)})
         padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // TOGETHER) * TOGETHER
         # The kernels read few steps of all rows at a time, which lie together.
         shape = (padded, self.depth + APART)
-        if self.by_kernels:
+        if self.divided:
+            shape = (PARTS, padded, part_size(self.depth) + APART)  # type: ignore[assignment]
+        elif self.by_kernels:
             shape = (-(-self.depth // HIGH_STEPS), padded, HIGH_STEPS)  # type: ignore[assignment]
         # Rows that are in memory are multiplied from there, if each is read from one end to the other.
         self.there = lhs.plain if self.along is not None and not pairs else None
@@ -101,9 +108,7 @@ class FewRows(Gemv):
         self.range = low, e.add(low, count)
         if self.there is None:
             with e.loop(0, count) as n:
-                for start, end, width in widths(self.depth):
-                    with e.loop(start, end, width) as k:
-                        self.room.put(e, self.place(n, k), lhs.element(e.add(low, n), k, width), width)
+                self.copy_row(n, lambda k, width: lhs.element(e.add(low, n), k, width))
         if self.by_kernels:
             self.multiply_across(count)
             return
@@ -119,19 +124,40 @@ class FewRows(Gemv):
             self.clear_sums(e.intrinsic("smax", I64, e.index(count), self.together(count)))
             self.add_all(self.across, lambda: self.some(count))
 
+    def copy_row(self, row: Int, element: Callable[[Int, int], V]) -> None:
+        """Copy a row of the left operand to `room`.
+
+        Args:
+            element: its elements, from (step, width).
+        """
+        e = self.e
+        if not self.divided:
+            for start, end, width in widths(self.depth):
+                with e.loop(start, end, width) as k:
+                    self.room.put(e, self.place(row, k), element(k, width), width)
+            return
+        size = part_size(self.depth)
+        parts, rest = divmod(self.depth, size)
+        for first, stop, steps in ((0, parts, size), (parts, parts + 1, rest)):
+            with e.loop(first, stop) as part:
+                for start, end, width in widths(steps):
+                    with e.loop(start, end, width) as k:
+                        value = element(e.add(e.mul(part, size), k), width)
+                        self.room.put(e, (part, row, k), value, width)
+
     def multiply_all(self, along: Element, most: int, parts: Callable[[], Iterable[None]]) -> None:
         """The sums of each of some parts with all rows of the matrix, some of these at a time."""
-        for first, stop, rows in cut(self.free, most):
-            with self.e.loop(first, stop, rows) as row:
+        for rows in row_order(self.free, most, most if hardware_prefetches() else 0):
+            with self.e.loop(rows.first, rows.stop, rows.step) as row:
                 for _ in parts():
-                    self.multiply_rows(along, row, rows)
+                    self.multiply_rows(along, rows.places(self.e, row))
 
     def add_all(self, across: Element, parts: Callable[[], Iterable[None]]) -> None:
         """Add the products with all rows of the matrix, a few rows at a time, to the sums of each of some parts."""
-        for first, stop, steps in cut(self.depth, STEPS):
-            with self.e.loop(first, stop, steps) as k:
+        for rows in row_order(self.depth, STEPS, PARTS if is_divided(self.sums) else 0):
+            with self.e.loop(rows.first, rows.stop, rows.step) as k:
                 for _ in parts():
-                    self.add_rows(across, k, steps)
+                    self.add_rows(across, rows.places(self.e, k))
 
     def padded(self, count: int) -> int:
         """A number of rows with those of padding: as many passes of one kernel as the tallest one would need."""
@@ -151,50 +177,88 @@ class FewRows(Gemv):
             height = e.select(enough, i64(fewer), height)
         self.clear_rows(count, e.mul(passes, height))
         self.clear_sums(e.mul(passes, height))
+        if self.divided:
+            self.multiply_parts(passes, height)
+        else:
+            self.multiply_in_order(passes, height)
+        if self.last:
+            with e.loop(0, count) as n:
+                last = self.sums_of_all.at(e, (n, self.free), registers.LANES)
+                self.sums_of_all.put(e, (n, self.free - registers.LANES), last, registers.LANES)
+
+    def multiply_parts(self, passes: V, height: V) -> None:
+        """A row of each part of the matrix at a time."""
+        along, between, _ = self.room.strides
+        for rows in row_order(self.depth, PARTS, PARTS):
+
+            def kernel(height: int, vectors: int, steps: int = rows.count) -> PartsKernel:
+                apart = self.sums_of_all.strides[0]
+                return PartsKernel(self.sums, self.matrix.dtype, height, steps, between, along, apart)  # type: ignore[arg-type]
+
+            with self.e.loop(rows.first, rows.stop) as k:
+                left = self.room.address(self.e, (0, 0, k))
+                self.multiply_block(kernel, left, (k, rows.apart), 0, height, [passes])
+
+    def multiply_in_order(self, passes: V, height: V) -> None:
+        """Neighbouring rows of the matrix at a time."""
+        e = self.e
         low = e.compare("icmp sle", height, i64(LOW))
         steps = e.select(low, i64(LOW_STEPS), i64(HIGH_STEPS))
         distance = e.select(low, i64(distance_of(LOW_STEPS)), i64(distance_of(HIGH_STEPS)))
         with e.loop(0, e.binary("udiv", e.index(e.add(steps, self.depth - 1)), steps)) as block:
             k = e.mul(block, steps)
             here = e.intrinsic("smin", I64, steps, e.index(e.sub(self.depth, k)))
-            ahead = self.rows_after(e.add(k, here)), distance
+            rest = here, self.rows_after(e.add(k, here)), distance
             with e.loop(0, passes) as number:
-                self.multiply_block(k, e.mul(number, height), height, here, ahead)
-        if self.last:
-            with e.loop(0, count) as n:
-                last = self.sums_of_all.at(e, (n, self.free), registers.LANES)
-                self.sums_of_all.put(e, (n, self.free - registers.LANES), last, registers.LANES)
+                row = e.mul(number, height)
+                left = self.room.address(e, self.place(row, k))
+                self.multiply_block(self.row_kernel, left, (k, 1), row, height, rest)
 
-    def multiply_block(self, k: Int, row: Int, height: V, steps: V, ahead: tuple[V, V]) -> None:
+    def row_kernel(self, height: int, vectors: int) -> RowKernel:
+        """The kernel of some rows and vectors."""
+        apart = self.sums_of_all.strides[0]
+        return RowKernel(self.sums, self.matrix.dtype, height, vectors, HIGH_STEPS, apart)  # type: ignore[arg-type]
+
+    def multiply_block(
+        self,
+        kernel: Callable[[int, int], RowKernel | PartsKernel],
+        left: V,
+        rows: tuple[Int, int],
+        row: Int,
+        height: V,
+        rest: Sequence[V],
+    ) -> None:
         """Some rows of the left operand times some of the matrix, by panels of columns, with the kernel of a height.
 
         Args:
-            ahead: the address of the next rows of the matrix, and the prefetch distance.
+            kernel: from its height and its number of vectors.
+            left: the address of the left operand.
+            rows: the first row of the matrix, and the distance to the next one.
+            row: the first row of the sums.
+            rest: the last arguments of the kernel; an address is that of a row of the matrix.
         """
-        e, (after, distance) = self.e, ahead
-        between = e.index(e.mul(self.matrix.strides[0], self.matrix.dtype.itemsize))
-        left, start = self.room.address(e, self.place(row, k)), self.matrix.address(e, (k, 0))
-        sums = self.sums_of_all.address(e, (row, 0))
+        e, size, (k, apart) = self.e, self.matrix.dtype.itemsize, rows
+        between = e.index(e.mul(self.matrix.strides[0], size * apart))
+        start, sums = self.matrix.address(e, (k, 0)), self.sums_of_all.address(e, (row, 0))
         for each in self.heights:
             with e.when(e.compare("icmp eq", height, i64(each))):
                 for column, columns, vectors, place in self.column_panels(each):
-                    there, later = (e.pointer(base, column, self.matrix.dtype.itemsize) for base in (start, after))
-                    arguments = left, there, between, later, distance, e.pointer(sums, place, self.sums.itemsize)
-                    given = ", ".join(map(str, (*arguments, i64(columns), steps)))
-                    e.line(f"call void @{self.kernel(each, vectors)}({given})")
+                    there = e.pointer(start, column, size)
+                    more = [e.pointer(value, column, size) if value.type == PTR else value for value in rest]
+                    arguments = left, there, between, e.pointer(sums, place, self.sums.itemsize), i64(columns), *more
+                    name = self.declared(kernel(each, vectors))
+                    e.line(f"call void @{name}({', '.join(map(str, arguments))})")
 
-    def kernel(self, height: int, vectors: int) -> str:
-        """The name of the kernel of some rows and vectors."""
-        declared, apart = self.e.declared, self.sums_of_all.strides[0]
-        kernel = RowKernel(self.sums, self.matrix.dtype, height, vectors, HIGH_STEPS, apart)  # type: ignore[arg-type]
-        if kernel.name not in declared:
+    def declared(self, kernel: RowKernel | PartsKernel) -> str:
+        """The name of a kernel, which is declared."""
+        if kernel.name not in self.e.declared:
             text, needed = kernel.text
-            declared |= {**needed, kernel.name: text}
+            self.e.declared |= {**needed, kernel.name: text}
         return kernel.name
 
     def column_panels(self, height: int) -> Iterator[tuple[int, int, int, int]]:
         """Ranges of columns: the first one, their number, the vectors at a time, and the place of the sums."""
-        vectors = vectors_of(height, self.sums)
+        vectors = 1 if self.divided else vectors_of(height, self.sums)
         lanes, wide = registers.LANES, vectors * registers.LANES
         for first, stop, _ in cut(self.free // lanes * lanes, wide):
             yield first, stop - first, vectors if first % wide == 0 and (stop - first) % wide == 0 else 1, first
@@ -213,7 +277,7 @@ class FewRows(Gemv):
     def clear_rows(self, first: Int, stop: Int) -> None:
         """Clear rows of padding of the left operand."""
         e, room = self.e, self.room
-        parts, size = (room.shape[0], HIGH_STEPS) if self.by_kernels else (1, self.depth)
+        parts, size = (room.shape[0], room.shape[2]) if self.by_kernels else (1, self.depth)
         with e.loop(first, stop) as n:
             base = room.address(e, self.place(n, 0))
             fill(e, StridedArray(base, (room.strides[0], 1), (parts, size), room.dtype), 0)
@@ -253,16 +317,16 @@ class FewRows(Gemv):
                 self.choose(first, size)
                 yield
 
-    def multiply_rows(self, along: Element, row: Int, rows: int) -> None:
-        if self.matrix.strides[0] == 1:
+    def multiply_rows(self, along: Element, rows: Sequence[Int]) -> None:
+        if self.matrix.strides[0] == 1 and not hardware_prefetches():
             matrix = replace(self.matrix, strides=self.matrix.strides[::-1], shape=self.matrix.shape[::-1])
-            self.ahead = RowsAhead(self.e, matrix, (row, rows), self.later)
-        super().multiply_rows(along, row, rows)
+            self.ahead = RowsAhead(self.e, matrix, (rows[0], len(rows)), self.later)
+        super().multiply_rows(along, rows)
 
     def step(
         self,
         along: Element,
-        some: tuple[Int, int],
+        rows: Sequence[Int],
         k: Int,
         width: int,
         chain: int,
@@ -271,7 +335,7 @@ class FewRows(Gemv):
         if self.ahead is not None and width == registers.LANES:
             joined = 2 if self.pairs else 1
             self.ahead.prefetch(self.e.mul(k, joined), width * joined)
-        super().step(along, some, k, width, chain, slots)
+        super().step(along, rows, k, width, chain, slots)
 
     def multiplied(self, x: V, y: V, total: V) -> V:
         return multiply_pairs(self.e, x, y, total) if self.pairs else super().multiplied(x, y, total)

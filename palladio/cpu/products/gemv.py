@@ -2,7 +2,7 @@
 
 If the matrix is contiguous along the summed axis, several rows at a time are multiplied with the vectors, each into
 separate sums. If it is contiguous across that axis, a few rows at a time, each scaled by its elements of the vectors,
-are added to the sums: the matrix is read from one end to the other, and the sums stay in the first-level cache.
+are added to the sums, in the order of `row_order`, and the sums stay in the first-level cache.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from palladio.cpu.analysis.work import PRODUCTS
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Int, V
-from palladio.cpu.emit.lazy_array import StridedArray, cut, fill, for_each, widths
+from palladio.cpu.emit.lazy_array import StridedArray, fill, for_each, widths
 from palladio.cpu.emit.llvm_types import vector
 from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
 from palladio.cpu.products.operands import Element, PackSource
 from palladio.cpu.products.product import LONG
+from palladio.cpu.products.row_order import PARTS, hardware_prefetches, is_divided, row_order
 from palladio.cpu.products.rows_ahead import RowsAhead
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
@@ -98,18 +99,19 @@ class Gemv:
     def run(self) -> StridedArray:
         """Emit the product; returns `sums[rows of lhs, columns of rhs]`."""
         if self.along is not None:
-            for first, stop, rows in cut(self.free, ROWS):
-                with self.e.loop(first, stop, rows) as row:
-                    self.multiply_rows(self.along, row, rows)
-                    self.poll(rows * self.depth)
+            for rows in row_order(self.free, ROWS, ROWS if hardware_prefetches() else 0):
+                with self.e.loop(rows.first, rows.stop, rows.step) as row:
+                    self.multiply_rows(self.along, rows.places(self.e, row))
+                    self.poll(rows.count * self.depth)
         elif self.across is not None:
             fill(self.e, self.result, 0)
             # At most half of the registers hold the factors.
             held = host.current().vectors // (2 * max(1, self.vectors))
-            for first, stop, steps in cut(self.depth, max(ROWS, min(STEPS, held)) if self.apart else ROWS):
-                with self.e.loop(first, stop, steps) as k:
-                    self.add_rows(self.across, k, steps)
-                    self.poll(steps * self.free)
+            together, parts = max(ROWS, min(STEPS, held)) if self.apart else ROWS, PARTS if is_divided(self.sums) else 0
+            for rows in row_order(self.depth, together, parts):
+                with self.e.loop(rows.first, rows.stop, rows.step) as k:
+                    self.add_rows(self.across, rows.places(self.e, k))
+                    self.poll(rows.count * self.free)
         base = self.result.base
         if self.swapped:
             strides = (1, self.free) if self.vectors > 1 else (1, 1)
@@ -125,10 +127,10 @@ class Gemv:
 
     # Rows along the summed axis.
 
-    def multiply_rows(self, along: Element, row: Int, rows: int) -> None:
+    def multiply_rows(self, along: Element, rows: Sequence[Int]) -> None:
         """The sums of some rows with all vectors."""
         e, register = self.e, registers.register(self.sums)
-        places = [(n, r) for n in range(self.vectors) for r in range(rows)]
+        places = [(n, r) for n in range(self.vectors) for r in range(len(rows))]
         total: V | None = None
         if not places:
             return
@@ -148,7 +150,7 @@ class Gemv:
                 if first < stop:
                     with e.loop(first, stop, width * count) as k:
                         for chain in range(count):
-                            self.step(along, (row, rows), e.add(k, chain * width), width, chain, slots)
+                            self.step(along, rows, e.add(k, chain * width), width, chain, slots)
             parts = [
                 self.summed([self.held(slots[*place, chain], width) for chain in range(chains)]) for place in places
             ]
@@ -156,22 +158,21 @@ class Gemv:
             total = found if total is None else self.plus(total, found)
         total = e.constant(0, vector(register, len(places))) if total is None else total
         for place, (n, r) in enumerate(places):
-            self.result.put(e, (n, e.add(row, r)), e.lane(total, place), 1)
+            self.result.put(e, (n, rows[r]), e.lane(total, place), 1)
 
     def step(
         self,
         along: Element,
-        some: tuple[Int, int],
+        rows: Sequence[Int],
         k: Int,
         width: int,
         chain: int,
         slots: dict[tuple[int, int, int], V],
     ) -> None:
         """Multiply a vector of each row with one of each of the few vectors."""
-        row, rows = some
         few = [self.few(n, k, width) for n in range(self.vectors)]
-        for r in range(rows):
-            value = along(self.e.add(row, r), k, width)
+        for r, row in enumerate(rows):
+            value = along(row, k, width)
             for n, factor in enumerate(few):
                 slot = slots[n, r, chain]
                 self.e.line(f"store {self.multiplied(value, factor, self.held(slot, width))}, ptr {slot.text}")
@@ -197,20 +198,20 @@ class Gemv:
 
     # Rows across it.
 
-    def add_rows(self, across: Element, k: Int, steps: int) -> None:
-        """Add some steps to all sums."""
+    def add_rows(self, across: Element, rows: Sequence[Int]) -> None:
+        """Add some rows to all sums."""
         e = self.e
-        factors = [[self.few(n, e.add(k, step), 1) for step in range(steps)] for n in range(self.vectors)]
-        ahead = self.rows_ahead(k, steps)
+        factors = [[self.few(n, row, 1) for row in rows] for n in range(self.vectors)]
+        ahead = None if is_divided(self.sums) else self.rows_ahead(rows[0], len(rows))
         for start, end, width in widths(self.free):
             with e.loop(start, end, width) as place:
                 totals = [self.result.at(e, (n, place), width) for n in range(self.vectors)]
                 if ahead is not None and width == registers.LANES:
                     ahead.prefetch(place, width)
-                for step in range(steps):
-                    value = across(place, e.add(k, step), width)
+                for number, row in enumerate(rows):
+                    value = across(place, row, width)
                     totals = [
-                        multiply_add(e, value, e.splat(mine[step], width), total)
+                        multiply_add(e, value, e.splat(mine[number], width), total)
                         for mine, total in zip(factors, totals, strict=True)
                     ]
                 for n, total in enumerate(totals):

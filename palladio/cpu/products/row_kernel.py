@@ -53,9 +53,9 @@ class RowKernel:
     def text(self) -> tuple[str, dict[str, str]]:
         """The function, and its declarations.
 
-        Its arguments are the left operand, the matrix, the bytes between the rows of the matrix, the address of the
-        rows that are read next, the prefetch distance in bytes, the sums, the number of columns, and the number of
-        steps, which is not known to LLVM, or it would unroll them all.
+        Its arguments are the left operand, the matrix, the bytes between the rows of the matrix, the sums, the number
+        of columns, the number of steps, which is not known to LLVM, or it would unroll them all, the address of the
+        rows that are read next, and the prefetch distance in bytes.
         """
         e, size = Emitter(), self.dtype.itemsize
         e.label("entry")
@@ -85,8 +85,8 @@ class RowKernel:
             for row, mine in zip(totals, places, strict=True):
                 for total, place in zip(row, mine, strict=True):
                     e.store(total.get(), place, self.sums.itemsize)
-        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %matrix, i64 %row, ptr %after, "
-        parameters += "i64 %distance, ptr noalias %sums, i64 %columns, i64 %steps"
+        parameters = "ptr noalias readonly %lhs, ptr noalias readonly %matrix, i64 %row, ptr noalias %sums, "
+        parameters += "i64 %columns, i64 %steps, ptr %after, i64 %distance"
         head = f"define internal void @{self.name}({parameters}) noinline nounwind optsize {STRAIGHT}"
         return "\n".join([head + " {", *e.lines, "  ret void", "}"]), e.declared
 
