@@ -172,6 +172,17 @@ def _compiled_process() -> float:
     return seconds[0] - min(seconds[1:])
 
 
+def _median(call: Callable[[], Any], calls: int = 300) -> float:
+    """The seconds of a call, the median of several means."""
+    seconds = []
+    for _ in range(9):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        seconds.append((time.perf_counter() - start) / calls)
+    return statistics.median(seconds)
+
+
 def _small_process() -> dict[str, float]:
     import numpy as np
 
@@ -180,17 +191,12 @@ def _small_process() -> dict[str, float]:
     def kernel(x_ref: Any, out_ref: Any) -> None:
         out_ref[...] = x_ref[...] + 1
 
-    x, calls = np.zeros((8, 128), np.float32), 2000
+    x = np.zeros((8, 128), np.float32)
     start = time.perf_counter()
     add_one = pl.pallas_call(kernel, pl.ShapeDtypeStruct(x.shape, x.dtype), interpret="cpu")
     add_one(x)
     first_s = time.perf_counter() - start
-    for _ in range(calls):
-        add_one(x)
-    start = time.perf_counter()
-    for _ in range(calls):
-        add_one(x)
-    return {"first_s": first_s, "call_s": (time.perf_counter() - start) / calls}
+    return {"first_s": first_s, "call_s": _median(lambda: add_one(x), 500)}
 
 
 def _calls_process() -> dict[str, float]:
@@ -200,22 +206,13 @@ def _calls_process() -> dict[str, float]:
     from benchmarks.inputs import normal
     from palladio.library import gmm
 
-    def median(call: Callable[[], Any], calls: int = 300) -> float:
-        seconds = []
-        for _ in range(9):
-            start = time.perf_counter()
-            for _ in range(calls):
-                call()
-            seconds.append((time.perf_counter() - start) / calls)
-        return statistics.median(seconds)
-
     (lhs, rhs), sizes = normal((2, 64), (8, 64, 64)), np.array([1, 0, 0, 1, 0, 0, 0, 0], np.int32)
     x, y, counts = (torch.from_numpy(array) for array in (lhs, rhs, sizes))
     ends = counts.cumsum(0, dtype=torch.int32)
     found = {
-        "two_rows_s": median(lambda: gmm(lhs, rhs, sizes)),
-        "two_tensor_rows_s": median(lambda: gmm(x, y, counts)),
-        "torch_two_rows_s": median(lambda: torch.nn.functional.grouped_mm(x, y, offs=ends)),
+        "two_rows_s": _median(lambda: gmm(lhs, rhs, sizes)),
+        "two_tensor_rows_s": _median(lambda: gmm(x, y, counts)),
+        "torch_two_rows_s": _median(lambda: torch.nn.functional.grouped_mm(x, y, offs=ends)),
     }
     many, matrices = normal((2000, 512), (8, 512, 512))
 

@@ -138,7 +138,8 @@ class FewRows(Gemv):
             return
         size = part_size(self.depth)
         parts, rest = divmod(self.depth, size)
-        for first, stop, steps in ((0, parts, size), (parts, parts + 1, rest)):
+        whole, last = (0, parts, size), (parts, parts + 1, rest)
+        for first, stop, steps in (whole, last) if rest else (whole,):
             with e.loop(first, stop) as part:
                 for start, end, width in widths(steps):
                     with e.loop(start, end, width) as k:
