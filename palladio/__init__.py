@@ -5,6 +5,7 @@ A kernel is a Python function over references to blocks of arrays. See `palladio
     import palladio as pl
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 from palladio.array.convert import broadcast_to
@@ -81,7 +82,8 @@ else:  # not for type checkers, for which a module with `__getattr__` has every 
         if name in COMMON:
             return COMMON[name]
         if name not in ("Report", "check"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            text = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=_sys.modules[__name__])  # Python suggests others
         # These bring the machine with them, half of all that there is to load, which most processes never use.
         from palladio.driver.checks.check import check
         from palladio.driver.checks.report import Report

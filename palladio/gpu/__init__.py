@@ -7,6 +7,7 @@ Names that only another GPU or several devices could give a meaning are there an
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from palladio.call.gpu.interpret import InterpretGPUParams, force_gpu_interpret_mode, set_gpu_interpret_mode
@@ -185,4 +186,6 @@ __all__.extend(REFUSED)
 def __getattr__(name: str) -> Any:
     if name in REFUSED:
         return REFUSED[name]
-    raise AttributeError(f"palladio.gpu has no {name!r}")
+    raise AttributeError(
+        f"palladio.gpu has no {name!r}", name=name, obj=sys.modules[__name__]
+    )  # Python suggests others

@@ -1,5 +1,6 @@
 """Floor 11: the library of kernels, written as any user would write them, with the public API only."""
 
+import sys as _sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ else:  # hidden from type checkers, for which a module with `__getattr__` has ev
 
     def __getattr__(name: str) -> Any:
         if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            text = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=_sys.modules[__name__])  # Python suggests others
         module = import_module(_LATER[name])
         globals()[name] = found = module if name == "hopper" else getattr(module, name)
         return found

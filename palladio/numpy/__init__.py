@@ -6,6 +6,7 @@ They work on traced values inside kernels and staged functions, and on NumPy arr
 they take the dtype of the array they meet; alone they are float32 and int32.
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as _np
@@ -52,4 +53,5 @@ __all__ = sorted([*_KINDS.split(), *_FUNCTIONS])  # noqa: PLE0605  the functions
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"palladio.numpy has no {name!r}: it holds what kernels may call; see palladio.numpy.__all__")
+    text = f"palladio.numpy has no {name!r}: it holds what kernels may call; see palladio.numpy.__all__"
+    raise AttributeError(text, name=name, obj=_sys.modules[__name__])  # Python suggests others

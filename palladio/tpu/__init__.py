@@ -8,6 +8,7 @@ import palladio.tpu as pltpu
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -185,7 +186,9 @@ def __getattr__(name: str) -> Any:
         return found
     if name in REFUSED:
         return REFUSED[name]
-    raise AttributeError(f"palladio.tpu has no {name!r}")
+    raise AttributeError(
+        f"palladio.tpu has no {name!r}", name=name, obj=sys.modules[__name__]
+    )  # Python suggests others
 
 
 def __dir__() -> list[str]:

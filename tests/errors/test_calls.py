@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -154,3 +155,20 @@ def test_a_number_of_mebibytes_that_is_none(monkeypatch: pytest.MonkeyPatch) -> 
         """,
     ):
         knobs.kept_memory.get()
+
+
+@pytest.mark.parametrize(
+    ("module", "mistake", "meant"),
+    [
+        ("palladio", "BlokSpec", "BlockSpec"),
+        ("palladio.tpu", "InterpretParam", "InterpretParams"),
+        ("palladio.gpu", "wgma", "wgmma"),
+        ("palladio.numpy", "arrange", "arange"),
+        ("palladio.library", "softmx", "softmax"),
+    ],
+)
+def test_python_suggests_the_name_that_was_meant(module: str, mistake: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=mistake) as raised:
+        getattr(import_module(module), mistake)
+    # What the interpreter looks for names in when it prints the error.
+    assert raised.value.name == mistake and meant in dir(raised.value.obj)
