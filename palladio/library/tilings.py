@@ -170,7 +170,7 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
         groups: the number of matrices.
     """
     by_hardware = pl.processor().vector_bytes < WIDE_VECTOR_BYTES
-    few = m if m <= max(FEW_ROWS, ROWS_OF_LONG_PIECES * groups * by_hardware) else 0
+    few = m if m <= (ROWS_OF_LONG_PIECES * groups if by_hardware else FEW_ROWS) else 0
     if groups_are_spread(m, k, n, groups):
         return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
     parts = threads_of(m, k, n, groups)

@@ -43,8 +43,8 @@ FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
 """The number of rows beyond which packing the right operand pays: if it is contiguous along the summed axis, if it is
 contiguous across it, and if it would be packed into pairs that cannot be read in place."""
 
-FEW_OF_PARTS = 24
-"""As `FEW_ACROSS`, where the rows of several parts of the matrix are read side by side and not converted."""
+FEW_OF_PARTS = 12
+"""As `FEW_ACROSS`, where the rows of several parts of the matrix are read side by side."""
 
 FEW_BEFORE_SPLIT = 40
 """As `FEW_ACROSS`, where packing splits the numbers."""
@@ -558,7 +558,7 @@ def _few_rows(scope: Scope, left: Matrix, right: Matrix, sums: DType, later: Pre
     pairs = _takes_pairs(left, right, sums)
     joins = right.across and pairs and right.first % (2 * registers.LANES) == 0
     on_tiles = pairs and _fit_rows_on_tiles(left, right, matrix)
-    most = FEW_JOINED if pairs else FEW_ALONG if right.across else _few_across(sums, buffer.dtype)
+    most = FEW_JOINED if pairs else FEW_ALONG if right.across else _few_across(sums)
     if not right.across and _takes_pieces(left, right, sums):
         most = FEW_BEFORE_SPLIT
 
@@ -585,9 +585,9 @@ def _fit_rows_on_tiles(left: Matrix, right: Matrix, matrix: StridedArray) -> boo
     return whole and _fit_tiles(left, 2)
 
 
-def _few_across(sums: DType, matrix: DType) -> int:
+def _few_across(sums: DType) -> int:
     """`FEW_ACROSS`, or two passes of a kernel of as many rows, where the registers hold its sums."""
-    if is_divided(sums) and matrix == sums:
+    if is_divided(sums):
         return FEW_OF_PARTS
     return FEW_ACROSS * (2 if most_sums(sums) >= FEW_ACROSS else 1)
 
