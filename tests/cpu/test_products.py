@@ -316,7 +316,7 @@ def test_a_few_rows_have_the_bits_of_many(instructions: str, dtype: Any, monkeyp
 def test_every_row_of_every_part_is_added_once(
     k: int, dtype: Any, transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the rows of several parts of a matrix are read side by side, the last part may have fewer rows, or none."""
+    """Several parts of a matrix are read side by side; the last ones may be shorter, or empty."""
     monkeypatch.setenv("PALLADIO_CPU", "portable")
     for m, n in ((1, 3), (2, 19), (4, 33), (5, 40), (24, 50)):
         x, y = normal(0, m, k).astype(dtype), normal(1, k, n).astype(dtype)

@@ -24,7 +24,7 @@ from palladio.cpu.products.micro_kernel import LINE_BYTES
 from palladio.cpu.products.operands import Element, PackSource, PrefetchRange, Range
 from palladio.cpu.products.product import Product, RowLimit
 from palladio.cpu.products.row_kernel import most_sums
-from palladio.cpu.products.row_order import is_divided
+from palladio.cpu.products.row_order import parts_of_sums
 from palladio.cpu.products.tiles import split
 from palladio.cpu.products.tiles.kernel import TILE
 from palladio.cpu.products.tiles.rows import PART, RowsOnTiles
@@ -587,7 +587,7 @@ def _fit_rows_on_tiles(left: Matrix, right: Matrix, matrix: StridedArray) -> boo
 
 def _few_across(sums: DType) -> int:
     """`FEW_ACROSS`, or two passes of a kernel of as many rows, where the registers hold its sums."""
-    if is_divided(sums):
+    if parts_of_sums(sums):
         return FEW_OF_PARTS
     return FEW_ACROSS * (2 if most_sums(sums) >= FEW_ACROSS else 1)
 

@@ -22,7 +22,7 @@ from palladio.cpu.products.micro_kernel import multiply_pairs
 from palladio.cpu.products.operands import Element, PackSource, Range, RowReader
 from palladio.cpu.products.parts_kernel import PartsKernel
 from palladio.cpu.products.row_kernel import RowKernel, heights, vectors_of
-from palladio.cpu.products.row_order import PARTS, hardware_prefetches, is_divided, part_size, row_order
+from palladio.cpu.products.row_order import PARTS, divided, hardware_prefetches, parts_of_sums, row_order
 from palladio.cpu.products.rows_ahead import RowsAhead, distance_of
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
@@ -70,14 +70,14 @@ class FewRows(Gemv):
         # The kernels read whole vectors of columns, and keep sums of two rows in registers; else it is as by a `Gemv`.
         contiguous = self.across is not None and matrix.strides[1] == 1
         self.by_kernels = contiguous and self.free >= registers.LANES and bool(self.heights)
-        self.divided = self.by_kernels and is_divided(sums)
+        self.divided = self.by_kernels and parts_of_sums(sums) > 0
         if self.divided:  # two rows take as long as the most
             self.heights = sorted({1, max(self.heights)})
         padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // TOGETHER) * TOGETHER
         # The kernels read few steps of all rows at a time, which lie together.
         shape = (padded, self.depth + APART)
         if self.divided:
-            shape = (PARTS, padded, part_size(self.depth) + APART)  # type: ignore[assignment]
+            shape = (PARTS, padded, divided(self.depth, PARTS)[0] + APART)  # type: ignore[assignment]
         elif self.by_kernels:
             shape = (-(-self.depth // HIGH_STEPS), padded, HIGH_STEPS)  # type: ignore[assignment]
         # Rows that are in memory are multiplied from there, if each is read from one end to the other.
@@ -136,8 +136,7 @@ class FewRows(Gemv):
                 with e.loop(start, end, width) as k:
                     self.room.put(e, self.place(row, k), element(k, width), width)
             return
-        size = part_size(self.depth)
-        parts, rest = divmod(self.depth, size)
+        size, parts, rest = divided(self.depth, PARTS)
         whole, last = (0, parts, size), (parts, parts + 1, rest)
         for first, stop, steps in (whole, last) if rest else (whole,):
             with e.loop(first, stop) as part:
@@ -155,7 +154,7 @@ class FewRows(Gemv):
 
     def add_all(self, across: Element, parts: Callable[[], Iterable[None]]) -> None:
         """Add the products with all rows of the matrix, a few rows at a time, to the sums of each of some parts."""
-        for rows in row_order(self.depth, STEPS, PARTS if is_divided(self.sums) else 0):
+        for rows in row_order(self.depth, STEPS, parts_of_sums(self.sums)):
             with self.e.loop(rows.first, rows.stop, rows.step) as k:
                 for _ in parts():
                     self.add_rows(across, rows.places(self.e, k))

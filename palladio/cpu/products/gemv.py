@@ -19,7 +19,7 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.micro_kernel import multiply_add
 from palladio.cpu.products.operands import Element, PackSource
 from palladio.cpu.products.product import LONG
-from palladio.cpu.products.row_order import PARTS, hardware_prefetches, is_divided, row_order
+from palladio.cpu.products.row_order import hardware_prefetches, parts_of_sums, row_order
 from palladio.cpu.products.rows_ahead import RowsAhead
 from palladio.cpu.runtime import host
 from palladio.types import dtypes
@@ -107,8 +107,8 @@ class Gemv:
             fill(self.e, self.result, 0)
             # At most half of the registers hold the factors.
             held = host.current().vectors // (2 * max(1, self.vectors))
-            together, parts = max(ROWS, min(STEPS, held)) if self.apart else ROWS, PARTS if is_divided(self.sums) else 0
-            for rows in row_order(self.depth, together, parts):
+            together = max(ROWS, min(STEPS, held)) if self.apart else ROWS
+            for rows in row_order(self.depth, together, parts_of_sums(self.sums)):
                 with self.e.loop(rows.first, rows.stop, rows.step) as k:
                     self.add_rows(self.across, rows.places(self.e, k))
                     self.poll(rows.count * self.free)
@@ -202,7 +202,7 @@ class Gemv:
         """Add some rows to all sums."""
         e = self.e
         factors = [[self.few(n, row, 1) for row in rows] for n in range(self.vectors)]
-        ahead = None if is_divided(self.sums) else self.rows_ahead(rows[0], len(rows))
+        ahead = None if parts_of_sums(self.sums) else self.rows_ahead(rows[0], len(rows))
         for start, end, width in widths(self.free):
             with e.loop(start, end, width) as place:
                 totals = [self.result.at(e, (n, place), width) for n in range(self.vectors)]

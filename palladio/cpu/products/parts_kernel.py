@@ -21,7 +21,7 @@ class PartsKernel:
 
     Fields:
         sums, dtype: the dtypes of the sums and of the left operand, and of the matrix.
-        height: the rows of the left operand that are multiplied at a time; with one, there are no more.
+        height: the rows of the left operand that are multiplied at a time. A kernel of height 1 multiplies only one.
         steps: the rows of the matrix.
         between, along: elements between the rows of the left operand, and between its columns.
         apart: elements between the rows of sums.

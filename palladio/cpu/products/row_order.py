@@ -45,21 +45,22 @@ def hardware_prefetches() -> bool:
     return not host.current().prefetches
 
 
-def is_divided(sums: DType) -> bool:
-    """True if the rows of several parts are added side by side.
+def parts_of_sums(sums: DType) -> int:
+    """The parts whose rows are added side by side; 0 if neighbours are.
 
-    Never in float64, where sums have the order of packed products: a group's sums must not depend on which of its rows
-    are in one tile.
+    None are in float64, where sums have the order of packed products: a group's sums must not depend on which of its
+    rows are in one tile.
     """
-    return sums == dtypes.FLOAT32 and hardware_prefetches()
+    return PARTS if sums == dtypes.FLOAT32 and hardware_prefetches() else 0
 
 
-def part_size(extent: int, parts: int = PARTS) -> int:
-    """The rows of each part; the last one may have fewer."""
-    return -(-extent // parts)
+def divided(extent: int, parts: int) -> tuple[int, int, int]:
+    """The rows of a part, the number of whole parts, and the rows of the last part after these."""
+    size = -(-extent // parts)
+    return size, *divmod(extent, max(1, size))
 
 
-def row_order(extent: int, together: int, parts: int = 0) -> list[Rows]:
+def row_order(extent: int, together: int, parts: int) -> list[Rows]:
     """The order of all rows: neighbours, or a row of each part at a time.
 
     Args:
@@ -68,7 +69,6 @@ def row_order(extent: int, together: int, parts: int = 0) -> list[Rows]:
     """
     if not parts:
         return [Rows(first, stop, count, count, 1) for first, stop, count in cut(extent, together)]
-    size = part_size(extent, parts)
-    whole, rest = divmod(extent, max(1, size))
+    size, whole, rest = divided(extent, parts)
     every = Rows(0, rest, 1, whole + 1, size), Rows(rest, size, 1, whole, size)
     return [rows for rows in every if rows.first < rows.stop]
