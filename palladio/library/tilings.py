@@ -124,6 +124,11 @@ def _even_columns(n: int, most: int, parts: int, granule: int, largest: int = MO
     return n // min(whole, default=max((count for count in counts if count <= wanted), default=counts[0]))
 
 
+def _hardware_prefetches() -> bool:
+    """True if products do not prefetch a matrix that they read once themselves."""
+    return pl.processor().vector_bytes < WIDE_VECTOR_BYTES
+
+
 def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> tuple[int, int]:
     """`(tk, tn)`: the whole contracted axis, and columns with a packed block that fits a thread's last-level cache.
 
@@ -131,21 +136,19 @@ def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> 
     as have sums that fit half of the first level of cache; half of the second one where only the hardware prefetches.
 
     Args:
-        few: the number of rows of a group, if the matrix is read once.
+        few: the number of all rows, if the matrix is read once.
         spread: whether it is read by one thread, and multiplied with all rows as it arrives.
     """
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
     tk = k if k <= DEEPEST else evenly(k, DEEPEST, 1, granule)
-    if few and host.vector_bytes < WIDE_VECTOR_BYTES:
-        near = max(MOST_COLUMNS, host.cache_bytes[1] // (2 * SUM_BYTES * FEW_ROWS))
+    if few:
+        rows, level = (FEW_ROWS, 1) if _hardware_prefetches() else (min(few, FEW_TOGETHER), 0)
+        near = max(MOST_COLUMNS, host.cache_bytes[level] // (2 * SUM_BYTES * rows))
         return tk, _even_columns(n, near, parts, granule, near if few <= MOST_VECTORS else MOST_COLUMNS)
     if spread:
         near = host.cache_bytes[1] // (4 * SPREAD_SUMS)
         return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
-    if few:
-        near = max(MOST_COLUMNS, host.cache_bytes[0] // (2 * SUM_BYTES * min(few, FEW_TOGETHER)))
-        return tk, _even_columns(n, near, parts, granule, near if few <= MOST_VECTORS else MOST_COLUMNS)
     share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES
     return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
 
@@ -169,7 +172,7 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
         m, k, n: the sizes of the product, each at least 1.
         groups: the number of matrices.
     """
-    by_hardware = pl.processor().vector_bytes < WIDE_VECTOR_BYTES
+    by_hardware = _hardware_prefetches()
     few = m if m <= (ROWS_OF_LONG_PIECES * groups if by_hardware else FEW_ROWS) else 0
     if groups_are_spread(m, k, n, groups):
         return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
