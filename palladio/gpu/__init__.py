@@ -186,6 +186,5 @@ __all__.extend(REFUSED)
 def __getattr__(name: str) -> Any:
     if name in REFUSED:
         return REFUSED[name]
-    raise AttributeError(
-        f"palladio.gpu has no {name!r}", name=name, obj=sys.modules[__name__]
-    )  # Python suggests others
+    text = f"palladio.gpu has no {name!r}"
+    raise AttributeError(text, name=name, obj=sys.modules[__name__])  # Python suggests others

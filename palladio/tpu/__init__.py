@@ -186,9 +186,8 @@ def __getattr__(name: str) -> Any:
         return found
     if name in REFUSED:
         return REFUSED[name]
-    raise AttributeError(
-        f"palladio.tpu has no {name!r}", name=name, obj=sys.modules[__name__]
-    )  # Python suggests others
+    text = f"palladio.tpu has no {name!r}"
+    raise AttributeError(text, name=name, obj=sys.modules[__name__])  # Python suggests others
 
 
 def __dir__() -> list[str]:
