@@ -18,6 +18,12 @@ BEST = "the best of them"
 LONGEST_S = 10.0
 """The longest time of a contender's rounds, in seconds, estimated from its first two calls; one round is always run."""
 
+FEW_ROUNDS = 7
+"""Further rounds are run only as long as they settle the median of a short call, see `SETTLING_S`."""
+
+SETTLING_S = 1.0
+"""The longest time of more than `FEW_ROUNDS` rounds, in seconds: a busy machine disturbs some calls in a row."""
+
 REST_S = 0.02
 """The pause between two timings: a library's threads that spin for more work would take a core from the next one."""
 
@@ -29,13 +35,13 @@ class Contender:
     Fields:
         name: its name; ours is `OURS`.
         run: computes the result; None if the implementation is missing, and then `missing` says why.
-        rounds: the most timings; a slow one has fewer, see `LONGEST_S`.
+        rounds: the most timings; a slow one has fewer, see `LONGEST_S` and `FEW_ROUNDS`.
         calls: the number of calls in one timing, above one for calls of microseconds.
     """
 
     name: str
     run: Callable[[], Any] | None
-    rounds: int = 7
+    rounds: int = 31
     calls: int = 1
     missing: str = ""
 
@@ -189,8 +195,9 @@ def _checked(contender: Contender, comparison: Comparison, say: Callable[[str], 
 
 
 def _fitting(contender: Contender, seconds: float) -> int:
-    """The number of rounds that fit into `LONGEST_S`, at least one, for a call of this many seconds."""
-    return max(1, min(contender.rounds, int(LONGEST_S / seconds) // contender.calls))
+    """The number of rounds for a call of this many seconds, at least one."""
+    few, many = (int(limit / seconds) // contender.calls for limit in (LONGEST_S, SETTLING_S))
+    return max(1, min(contender.rounds, few if few < FEW_ROUNDS else max(many, FEW_ROUNDS)))
 
 
 def _timed(contender: Contender) -> float:

@@ -123,7 +123,20 @@ def test_the_time_of_compiling_takes_no_rounds(monkeypatch):
         return np.ones(1)
 
     found = measure.run(Comparison("sum", [Contender(OURS, compiled, 9, 300)], np.ones(1), 1e-5))
-    assert len(found.timings[0].seconds) == 9
+    assert len(found.timings[0].seconds) == 7
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.001, 31), (0.05, 20), (0.2, 7), (2.0, 5), (30.0, 1)])
+def test_short_calls_have_more_rounds(monkeypatch, seconds, rounds):
+    clock = [0.0]
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock[0], sleep=lambda seconds: None))
+
+    def run():
+        clock[0] += seconds * (1 - 1e-9)
+        return np.ones(1)
+
+    found = measure.run(Comparison("sum", [Contender(OURS, run)], np.ones(1), 1e-5))
+    assert len(found.timings[0].seconds) == rounds
 
 
 def test_products_that_peers_compute_too_slowly_are_converted_or_left_out(monkeypatch):
