@@ -38,15 +38,20 @@ MOST_VECTORS = 4
 FEW_ROWS = 16
 """The most rows of a grouped product whose matrices are read once, in place, however its groups divide them."""
 
-ROWS_OF_GROUP = 32
-"""The most rows of a group, on average, for which reading its matrix takes most of the time."""
+ROWS_OF_GROUP = 32, 64
+"""The most rows of a group, on average, for which reading its matrix takes much of the time: where products prefetch,
+and where only the hardware does."""
 
-ROWS_OF_LONG_PIECES = 8
+ROWS_OF_LONG_PIECES = 12
 """The most rows of a group, on average, for which whole rows of matrices are read where only the hardware prefetches:
 more rows are packed for some groups, which takes longer for more columns."""
 
 LONG_PIECE = 1024
-"""The fewest columns of a tile of such groups, if other threads compute other groups."""
+"""The fewest columns of a tile of such groups, if other threads compute other groups. With more rows, up to as many
+columns are packed as fit `NEAR_SHARE` of the last level of cache."""
+
+NEAR_SHARE = 8
+"""The part of the last level of cache, an eighth, that the packed columns of a group of a few rows take."""
 
 ROWS_READ = 16
 """Rows that are multiplied with a matrix in about the time in which it arrives from memory."""
@@ -137,7 +142,7 @@ def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> 
 
     Args:
         few: the number of all rows, if the matrix is read once.
-        spread: whether it is read by one thread, and multiplied with all rows as it arrives.
+        spread: whether one thread computes all columns of a group, and reads its matrix while it is multiplied.
     """
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
@@ -146,10 +151,12 @@ def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> 
         rows, level = (FEW_ROWS, 1) if _hardware_prefetches() else (min(few, FEW_TOGETHER), 0)
         near = max(MOST_COLUMNS, host.cache_bytes[level] // (2 * SUM_BYTES * rows))
         return tk, _even_columns(n, near, parts, granule, near if few <= MOST_VECTORS else MOST_COLUMNS)
+    share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES
     if spread:
         near = host.cache_bytes[1] // (4 * SPREAD_SUMS)
+        if _hardware_prefetches():
+            near = min(near, share // tk, host.cache_bytes[-1] // (NEAR_SHARE * SUM_BYTES * tk))
         return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
-    share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES
     return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
 
 
@@ -174,9 +181,10 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """
     by_hardware = _hardware_prefetches()
     few = m if m <= (ROWS_OF_LONG_PIECES * groups if by_hardware else FEW_ROWS) else 0
-    if groups_are_spread(m, k, n, groups):
-        return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
     parts = threads_of(m, k, n, groups)
+    alone = by_hardware and parts == 1 and _groups_are_small(m, groups)
+    if alone or groups_are_spread(m, k, n, groups):
+        return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
     if few and by_hardware and groups > 1:
         parts = max(1, min(parts, n // LONG_PIECE))
     return m, *_columns(k, n, parts, few)
@@ -185,7 +193,12 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
 def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
     """True if a grouped product of a few rows a group is spread over the threads by its groups, not by columns."""
     threads = threads_of(m, k, n, groups)
-    return MOST_VECTORS < m <= ROWS_OF_GROUP * groups and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
+    return MOST_VECTORS < m and _groups_are_small(m, groups) and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
+
+
+def _groups_are_small(m: int, groups: int) -> bool:
+    """True if reading the matrices of several groups takes much of the time."""
+    return groups > 1 and m <= ROWS_OF_GROUP[_hardware_prefetches()] * groups
 
 
 @pl.checked_call

@@ -43,7 +43,7 @@ FEW_ALONG, FEW_ACROSS, FEW_JOINED = 32, 16, 8
 """The number of rows beyond which packing the right operand pays: if it is contiguous along the summed axis, if it is
 contiguous across it, and if it would be packed into pairs that cannot be read in place."""
 
-FEW_OF_PARTS = 12
+FEW_OF_PARTS = 24
 """As `FEW_ACROSS`, where the rows of several parts of the matrix are read side by side."""
 
 FEW_BEFORE_SPLIT = 40

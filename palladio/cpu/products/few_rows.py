@@ -20,7 +20,7 @@ from palladio.cpu.emit.scope import Scope
 from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
 from palladio.cpu.products.operands import Element, PackSource, Range, RowReader
-from palladio.cpu.products.parts_kernel import PartsKernel
+from palladio.cpu.products.parts_kernel import PartsKernel, transposed_parts
 from palladio.cpu.products.row_kernel import RowKernel, heights, vectors_of
 from palladio.cpu.products.row_order import PARTS, divided, hardware_prefetches, parts_of_sums, row_order
 from palladio.cpu.products.rows_ahead import RowsAhead, distance_of
@@ -77,7 +77,7 @@ class FewRows(Gemv):
         # The kernels read few steps of all rows at a time, which lie together.
         shape = (padded, self.depth + APART)
         if self.divided:
-            shape = (PARTS, padded, divided(self.depth, PARTS)[0] + APART)  # type: ignore[assignment]
+            shape = (divided(self.depth, PARTS)[0], padded, PARTS)  # type: ignore[assignment]
         elif self.by_kernels:
             shape = (-(-self.depth // HIGH_STEPS), padded, HIGH_STEPS)  # type: ignore[assignment]
         # Rows that are in memory are multiplied from there, if each is read from one end to the other.
@@ -136,14 +136,17 @@ class FewRows(Gemv):
                 with e.loop(start, end, width) as k:
                     self.room.put(e, self.place(row, k), element(k, width), width)
             return
+        # A step of each part at a time; those of parts that end before are not read.
         size, parts, rest = divided(self.depth, PARTS)
-        whole, last = (0, parts, size), (parts, parts + 1, rest)
-        for first, stop, steps in (whole, last) if rest else (whole,):
-            with e.loop(first, stop) as part:
-                for start, end, width in widths(steps):
-                    with e.loop(start, end, width) as k:
-                        value = element(e.add(e.mul(part, size), k), width)
-                        self.room.put(e, (part, row, k), value, width)
+        starts, lanes = [part * size for part in range(parts + (rest > 0))], registers.LANES
+        whole = (rest or size) // lanes * lanes
+        with e.loop(0, whole, lanes) as k:
+            found = [element(e.add(k, start), lanes) for start in starts]
+            for n, steps in enumerate(transposed_parts(e, [*found, *[found[0]] * (PARTS - len(found))])):
+                self.room.put(e, (e.add(k, n), row, 0), steps, PARTS)
+        for part, start in enumerate(starts):
+            with e.loop(whole, min(size, self.depth - start)) as k:
+                self.room.put(e, (k, row, part), element(e.add(k, start), 1), 1)
 
     def multiply_all(self, along: Element, most: int, parts: Callable[[], Iterable[None]]) -> None:
         """The sums of each of some parts with all rows of the matrix, some of these at a time."""
@@ -188,15 +191,14 @@ class FewRows(Gemv):
 
     def multiply_parts(self, passes: V, height: V) -> None:
         """A row of each part of the matrix at a time."""
-        along, between, _ = self.room.strides
         for rows in row_order(self.depth, PARTS, PARTS):
 
             def kernel(height: int, vectors: int, steps: int = rows.count) -> PartsKernel:
                 apart = self.sums_of_all.strides[0]
-                return PartsKernel(self.sums, self.matrix.dtype, height, steps, between, along, apart)  # type: ignore[arg-type]
+                return PartsKernel(self.sums, self.matrix.dtype, height, steps, apart)  # type: ignore[arg-type]
 
             with self.e.loop(rows.first, rows.stop) as k:
-                left = self.room.address(self.e, (0, 0, k))
+                left = self.room.address(self.e, (k, 0, 0))
                 self.multiply_block(kernel, left, (k, rows.apart), 0, height, [passes])
 
     def multiply_in_order(self, passes: V, height: V) -> None:
@@ -289,9 +291,11 @@ class FewRows(Gemv):
             fill(self.e, StridedArray(base, self.sums_of_all.strides, (1, self.free + self.last), self.sums), 0)
 
     def place(self, row: Int, k: Int) -> tuple[Int, ...]:
-        """The index of an element of the left operand in `room`."""
+        """The index of an element of the left operand in `room`, of its first part if it is divided."""
         if not self.by_kernels:
             return row, k
+        if self.divided:
+            return k, row, 0
         if isinstance(k, int):
             return k // HIGH_STEPS, row, k % HIGH_STEPS
         return self.e.binary("udiv", k, i64(HIGH_STEPS)), row, self.e.binary("urem", k, i64(HIGH_STEPS))

@@ -5,11 +5,14 @@ All their steps are straight code: after a loop over a few steps a processor beg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from palladio.base.dataclass import dataclass
 from palladio.cpu.emit import registers
 from palladio.cpu.emit.emitter import Emitter, Int, V
 from palladio.cpu.emit.llvm_types import I64, PTR, vector
-from palladio.cpu.products.micro_kernel import multiply_add
+from palladio.cpu.products.micro_kernel import multiply_add, transposed
+from palladio.cpu.products.row_order import PARTS
 from palladio.cpu.rules.casts import converted
 from palladio.cpu.runtime.machine_code import STRAIGHT
 from palladio.types.dtypes import DType
@@ -22,8 +25,7 @@ class PartsKernel:
     Fields:
         sums, dtype: the dtypes of the sums and of the left operand, and of the matrix.
         height: the rows of the left operand that are multiplied at a time. A kernel of height 1 multiplies only one.
-        steps: the rows of the matrix.
-        between, along: elements between the rows of the left operand, and between its columns.
+        steps: the rows of the matrix. Each row of the left operand has `PARTS` elements, of which the first are used.
         apart: elements between the rows of sums.
     """
 
@@ -31,14 +33,12 @@ class PartsKernel:
     dtype: DType
     height: int
     steps: int
-    between: int
-    along: int
     apart: int
 
     @property
     def name(self) -> str:
         size = f"{self.height}x{self.steps}"
-        return f"multiply_{self.sums}_{self.dtype}_{size}_{self.between}_{self.along}_{self.apart}_of_parts"
+        return f"multiply_{self.sums}_{self.dtype}_{size}_{self.apart}_of_parts"
 
     @property
     def text(self) -> tuple[str, dict[str, str]]:
@@ -72,7 +72,7 @@ class PartsKernel:
             first: the first row of the left operand.
             held: its elements in all lanes, for each step, if they are in registers.
         """
-        left = e.pointer(V("%lhs", PTR), e.mul(first, self.between), self.sums.itemsize)
+        left = e.pointer(V("%lhs", PTR), e.mul(first, PARTS), self.sums.itemsize)
         start = e.pointer(V("%sums", PTR), e.add(column, e.mul(first, self.apart)), self.sums.itemsize)
         places = [e.pointer(start, r * self.apart, self.sums.itemsize) for r in range(self.height)]
         wide = vector(registers.register(self.sums), registers.LANES)
@@ -91,5 +91,16 @@ class PartsKernel:
         Args:
             left: the address of the first one.
         """
-        place = e.pointer(left, row * self.between + step * self.along, self.sums.itemsize)
+        place = e.pointer(left, row * PARTS + step, self.sums.itemsize)
         return e.splat(e.load(registers.register(self.sums), place, self.sums.itemsize), registers.LANES)
+
+
+def transposed_parts(e: Emitter, parts: Sequence[V]) -> list[V]:
+    """The elements of all parts at each step, from a vector of steps of each part."""
+    squares, found = transposed(e, [*parts]), []  # side by side: a power of two of steps is a multiple of `PARTS`
+    for start in range(0, registers.LANES, PARTS):
+        lanes = ", ".join(f"i32 {lane}" for lane in range(start, start + PARTS))
+        for each in squares:
+            type = vector(each.type.element, PARTS)
+            found.append(e.value(type, f"shufflevector {each}, {each.type} poison, <{PARTS} x i32> <{lanes}>"))
+    return found
