@@ -45,7 +45,14 @@ from palladio.library.kernels.experts import (
 from palladio.library.kernels.grouped import make_group_metadata
 from palladio.library.namesakes import on_hopper
 from palladio.library.staging import described, in_parts, row_bytes, rows_together, stored, zeros
-from palladio.library.tilings import gmm_tiling, tgmm_tiling
+from palladio.library.tilings import (
+    SPREAD_GROUPS,
+    gmm_tiling,
+    groups_are_small,
+    groups_are_spread,
+    tgmm_tiling,
+    threads_of,
+)
 
 Array = Any
 
@@ -54,6 +61,10 @@ _COUNTED = (np.dtype(np.int32), np.dtype(np.int64))
 
 MOST_ROWS = 1024
 """The most assignments of a tile: the sums of a tile are in memory until the activation."""
+
+SMALL_ROWS = 256
+"""As `MOST_ROWS`, for experts of a few assignments each, which are spread over the threads: several compute one with
+more. It does not depend on the number of threads, so that sums do not."""
 
 _KEPT = pl.KeptCalls()
 
@@ -289,9 +300,13 @@ class ExpertCall:
         """The number of tokens for which a call with all tokens is staged."""
         return rows_together(self.layer.tokens, row_bytes(self.arrays[0]))
 
+    def layer_for(self, count: int) -> Layer:
+        """The layer for `count` tokens."""
+        return _with_tokens(self.layer, count, self.ids.shape[1], pl.chosen_executor(self.interpret) == "cpu")
+
     def for_tokens(self, count: int) -> tuple[Layer, Any]:
         """The layer for `count` tokens, and its staged function."""
-        layer = _with_tokens(self.layer, count, self.ids.shape[1])
+        layer = self.layer_for(count)
         tokens, *weights = self.arrays
         each = self.ids.shape[1]
         given = described(tokens, count), *map(described, _routed(layer, self.ids[:0], self.weights[:0]))
@@ -313,7 +328,7 @@ class ExpertCall:
         if self.is_empty:
             out = zeros((base.tokens, base.h), base.dtype, self.arrays[0])
             return out, zeros((base.tokens * each, base.parts, base.wide * base.i), base.dtype, self.arrays[0])
-        layer = _with_tokens(base, self.count, each)
+        layer = self.layer_for(self.count)
         tokens, *weights = self.arrays
         staged = self.staged(forward_with_inputs, layer, described(tokens, layer.tokens), *map(described, weights))
         out, before = staged(*_Assigned(layer, self.ids, self.weights).arrays, tokens, *weights)
@@ -400,7 +415,7 @@ class _Gradients:
         self.call = call
         self.grad = grad
         self.each = call.ids.shape[1]
-        self.layer = layer = _with_tokens(call.layer, call.count, self.each)
+        self.layer = layer = call.layer_for(call.count)
         self.assigned = _Assigned(layer, call.ids, call.weights)
         self.tokens, self.gate_up, down, *biases = call.arrays
         bias = biases[-1:] if layer.biased[1] else []
@@ -475,7 +490,7 @@ def forward(layer: Layer, each: int) -> Any:
         metadata, steps = _metadata(layer, sizes)
         up_bias, down_bias = _biases(layer, biases)
         call = up_call(layer, steps)
-        hidden = call(*metadata, token_of, tokens, *[gate_up] * layer.parts, *up_bias * layer.parts)
+        hidden = call(*metadata, token_of, tokens, *[gate_up] * layer.blocks, *up_bias * layer.blocks)
         call = down_call(layer, steps, layer.i, layer.transposed, layer.biased[1])
         return call(*metadata, jnp.reshape(steps, (1,)), token_of, weight_of, hidden, down, *down_bias)
 
@@ -491,7 +506,7 @@ def forward_with_inputs(layer: Layer) -> Any:
         metadata, steps = _metadata(layer, sizes)
         up_bias, down_bias = _biases(layer, biases)
         call = up_call(layer, steps, keep=True)
-        hidden, before = call(*metadata, token_of, tokens, *[gate_up] * layer.parts, *up_bias * layer.parts)
+        hidden, before = call(*metadata, token_of, tokens, *[gate_up] * layer.blocks, *up_bias * layer.blocks)
         call = down_call(layer, steps, layer.i, layer.transposed, layer.biased[1])
         out = call(*metadata, jnp.reshape(steps, (1,)), token_of, weight_of, hidden, down, *down_bias)
         return out, before
@@ -546,10 +561,29 @@ def bias_gradient(layer: Layer, columns: int, gathered: bool) -> Any:
     return run
 
 
-def _with_tokens(layer: Layer, tokens: int, each: int) -> Layer:
-    """The layer for a number of tokens with `each` experts each; tiles are multiples of 16 assignments."""
-    tile = min(MOST_ROWS, pl.cdiv(tokens * each, 16) * 16)
-    return replace(layer, tokens=tokens, rows=pl.cdiv(tokens * each, tile) * tile, tile=tile)
+def _with_tokens(layer: Layer, tokens: int, each: int, apart: bool) -> Layer:
+    """The layer for a number of tokens with `each` experts each; tiles are multiples of 16 assignments.
+
+    Args:
+        apart: whether the executor may compute several experts concurrently.
+    """
+    h, i, experts, rows, threads = layer.h, layer.i, layer.experts, tokens * each, pl.processor().threads
+    wide = layer.parts * layer.wide * i
+    tile = min(SMALL_ROWS if groups_are_small(rows, experts) else MOST_ROWS, pl.cdiv(rows, 16) * 16)
+    apart = apart and groups_are_spread(rows, h, wide, experts) and rows >= SPREAD_GROUPS * threads
+    up, down = _columns(rows, h, i, experts, apart), _columns(rows, i, h, experts)
+    if _columns(rows, h, wide, experts, apart) == wide:
+        up = i
+    sizes = {"tokens": tokens, "rows": pl.cdiv(rows, tile) * tile, "tile": tile}
+    return replace(layer, **sizes, up_columns=up, down_columns=down, apart=apart)
+
+
+def _columns(rows: int, k: int, n: int, experts: int, spread: bool = False) -> int:
+    """The columns of a tile of a product of the layer: they are divided among the threads, unless experts are."""
+    if not spread and threads_of(rows, k, n, experts) > 1:
+        rows, experts = ANY_ROWS, 1
+    columns = gmm_tiling(rows, k, n, experts)[2]
+    return columns if n % columns == 0 else n
 
 
 def expert_call(
@@ -570,12 +604,9 @@ def expert_call(
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")
     ids, biases = require_ids(expert_ids), (gate_up_bias, down_bias)
     shapes = expert_shapes(tokens, ids, expert_weights, gate_up, down, activation, biases, transposed)
-    t, h, i = shapes.tokens, shapes.h, shapes.i
-    up_columns, down_columns = (
-        tn if n % (tn := gmm_tiling(ANY_ROWS, max(k, 1), max(n, 1))[2]) == 0 else n for k, n in ((h, i), (i, h))
-    )
+    h, i = shapes.h, shapes.i
     there = [bias for bias in biases if bias is not None]
-    sizes = (t, 0, h, i, shapes.experts, 0, up_columns, down_columns)
+    sizes = (shapes.tokens, 0, h, i, shapes.experts, 0, i, h)
     sums = wide_dtype(shapes.dtype)
     layer = Layer(*sizes, shapes.dtype, sums, activation, bool(transposed), shapes.biased)
     return ExpertCall(layer, ids, _on_host(expert_weights), (tokens, gate_up, down, *there), interpret)

@@ -182,7 +182,7 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     by_hardware = _hardware_prefetches()
     few = m if m <= (ROWS_OF_LONG_PIECES * groups if by_hardware else FEW_ROWS) else 0
     parts = threads_of(m, k, n, groups)
-    alone = by_hardware and parts == 1 and _groups_are_small(m, groups)
+    alone = by_hardware and parts == 1 and groups_are_small(m, groups)
     if alone or groups_are_spread(m, k, n, groups):
         return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
     if few and by_hardware and groups > 1:
@@ -193,11 +193,11 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
 def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
     """True if a grouped product of a few rows a group is spread over the threads by its groups, not by columns."""
     threads = threads_of(m, k, n, groups)
-    return MOST_VECTORS < m and _groups_are_small(m, groups) and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
+    return m > MOST_VECTORS and groups_are_small(m, groups) and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
 
 
-def _groups_are_small(m: int, groups: int) -> bool:
-    """True if reading the matrices of several groups takes much of the time."""
+def groups_are_small(m: int, groups: int) -> bool:
+    """True if reading the matrices of several groups takes much of the time, whatever the number of threads."""
     return groups > 1 and m <= ROWS_OF_GROUP[_hardware_prefetches()] * groups
 
 

@@ -93,10 +93,35 @@ def test_bfloat16_is_summed_in_float32():
 
 
 def test_an_expert_with_more_rows_than_a_tile_is_done_in_several(monkeypatch):
-    monkeypatch.setattr(experts, "MOST_ROWS", 16)
+    monkeypatch.setattr(experts, "SMALL_ROWS", 16)
     tokens, ids, weights = normal(7, 40, H), np.zeros((40, 1), np.int64), np.ones((40, 1), np.float32)
     ids[3:7] = 2
     assert_close(moe_mlp(tokens, ids, weights, UP, DOWN), reference(tokens, ids, weights, UP, DOWN))
+
+
+MANY, NARROW = 128, 48
+
+
+@pytest.mark.one_executor
+@pytest.mark.parametrize("inner", [NARROW, NARROW - 8])
+@pytest.mark.parametrize("activation", ["swiglu", "gpt_oss"])
+def test_experts_are_spread_over_the_threads_with_the_same_bits(activation, inner, monkeypatch):
+    monkeypatch.setattr(experts, "SMALL_ROWS", 32)  # the popular expert has more
+    monkeypatch.setattr(experts, "_KEPT", pl.KeptCalls())
+    monkeypatch.setattr(experts, "_KNOWN", pl.KeptCalls())
+    tokens, weights, found = normal(20, 40, 64), normal(21, 40, 3), []
+    up, down, bias = normal(22, MANY, 64, 2 * inner), normal(23, MANY, inner, 64), normal(24, MANY, 2 * inner)
+    ids = np.random.default_rng(25).integers(0, MANY, (40, 3))
+    ids[:37, 1] = 5
+    for threads in ("1", "2", "64"):
+        monkeypatch.setenv("PALLADIO_NUM_THREADS", threads)
+        with pl.executor("cpu"):
+            out, pullback = moe_mlp_vjp(tokens, ids, weights, up, down, activation=activation, gate_up_bias=bias)
+            again = moe_mlp(tokens, ids, weights, up, down, activation=activation, gate_up_bias=bias)
+        found.append([out, again, *(each for each in pullback(tokens) if each is not None)])
+    assert_close(found[0][1], reference(tokens, ids, weights, up, down, activation, bias))
+    for one, other in zip(found[0] * 2, [*found[1], *found[2]], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_token_may_go_through_one_expert_twice_and_through_none():
@@ -214,7 +239,7 @@ def test_gradients_of_transposed_bfloat16_matrices():
 
 
 def test_gradients_of_experts_with_more_rows_than_a_tile_and_with_none(monkeypatch):
-    monkeypatch.setattr(experts, "MOST_ROWS", 16)
+    monkeypatch.setattr(experts, "SMALL_ROWS", 16)
     tokens, ids, weights, grad = normal(7, 40, H), np.zeros((40, 1), np.int64), normal(8, 40, 1), normal(9, 40, H)
     ids[3:7], ids[9] = 2, -4
     found = moe_mlp_vjp(tokens, ids, weights, UP, DOWN)[1](grad)

@@ -195,12 +195,11 @@ class Product:
                 packed, needed = self.right.packed_span(blocking.span), None
             blocking.in_place = blocking.in_place if rows == (0, self.lhs.rows) else 0
             if self.few is not None and few is not None and needed is not None:
-                thin = e.binary("and", few, needed)
-                with e.when(thin):
+                # Even if the matrix is already packed: a sum must not depend on which step a thread ran before.
+                with e.when(few):
                     for product in self.few_products(self.few, rows):
                         yield from self.few_panels(product, rows, place, stride, fresh, init)
-                # The code below is for more rows, or for a matrix that is already packed.
-                rows = rows[0], e.select(thin, e.index(rows[0]), e.index(rows[1]))
+                rows = rows[0], e.select(few, e.index(rows[0]), e.index(rows[1]))
                 needed = e.binary("and", needed, e.negated(few))
             self.streams.begin(rows)
             if self.offset:

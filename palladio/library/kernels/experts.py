@@ -38,6 +38,8 @@ class Layer:
     Fields:
         tile: assignments of a step.
         up_columns, down_columns: the columns of a tile of each product.
+        apart: whether the experts of a tile of columns of the first product may run concurrently, on an executor that
+            stores only the rows that a kernel names.
         sums: the dtype of sums.
         biased: for each product, True if a bias is added.
     """
@@ -55,6 +57,7 @@ class Layer:
     activation: str
     transposed: bool
     biased: tuple[bool, bool]
+    apart: bool = False
 
     @property
     def share(self) -> int:
@@ -79,6 +82,14 @@ class Layer:
         return 2 if self.act.gated and not self.act.alternate else 1
 
     @property
+    def blocks(self) -> int:
+        """The blocks of columns of the first product that a task multiplies: one if its tile has all of them.
+
+        Both parts are multiples of `SHARE` then, or their sums would have another order in one block.
+        """
+        return 1 if self.up_columns == self.i and self.share > 1 else self.parts
+
+    @property
     def wide(self) -> int:
         """The columns of the first product, within a part, for a column of `hidden`."""
         return 2 if self.act.alternate else 1
@@ -92,6 +103,10 @@ class Layer:
         """The first of these rows, and the end (exclusive)."""
         first, expert = m_tile_ids[step] * self.tile, group_ids[step]
         return jnp.maximum(offsets[expert] - first, 0), jnp.minimum(offsets[expert + 1] - first, self.tile)
+
+    def by_parts(self, blocks: Sequence[Array]) -> list[Array]:
+        """The columns of each part, from those of each block."""
+        return [*blocks] if len(blocks) == self.parts else [blocks[0][:, : self.i], blocks[0][:, self.i :]]
 
     def separate(self, values: Sequence[Array]) -> list[Array]:
         """The inputs of the activation, from columns of each part."""
@@ -173,6 +188,7 @@ def assignments_call(layer: Layer, each: int) -> Any:
 
 
 _IN_ORDER = pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"))
+_APART = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel"))
 
 
 def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
@@ -182,13 +198,13 @@ def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
         keep: True for a second result, the inputs of the activation, `[rows, parts, wide * i]`.
     """
     tile, columns, act = layer.tile, layer.up_columns, layer.act
-    tiles, wide = layer.i // columns, layer.wide * columns
-    parts: list[Callable[[Any], Any]] = [lambda i: i, lambda i: i + tiles][: layer.parts]
-    biases = parts if layer.biased[0] else []
+    tiles, wide = layer.i // columns, layer.wide * columns * layer.parts // layer.blocks
+    blocks: list[Callable[[Any], Any]] = [lambda i: i, lambda i: i + tiles][: layer.blocks]
+    biases = blocks if layer.biased[0] else []
 
     def kernel(offsets: Any, group_ids: Any, m_tile_ids: Any, token_of: Any, tokens: Any, *rest: Any) -> None:
-        matrices, added = rest[: len(parts)], rest[len(parts) : len(parts) + len(biases)]
-        out, *others = rest[len(parts) + len(biases) :]
+        matrices, added = rest[: len(blocks)], rest[len(blocks) : len(blocks) + len(biases)]
+        out, *others = rest[len(blocks) + len(biases) :]
         before, (rows, *sums) = others[:keep], others[keep:]
         low, high = layer.rows_of(pl.program_id(1), offsets, group_ids, m_tile_ids)
 
@@ -199,6 +215,7 @@ def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
             found = [total[pl.ds(row, 1), :] for total in sums]
             if added:
                 found = [each + bias[...].astype(layer.sums)[None, :] for each, bias in zip(found, added, strict=True)]
+            found = layer.by_parts(found)
             for part, value in enumerate(found if before else ()):
                 before[0][pl.ds(low + row, 1), part, :] = value.astype(layer.dtype)
             out[pl.ds(low + row, 1), :] = act.function(*layer.separate(found)).astype(out.dtype)
@@ -223,16 +240,16 @@ def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
             in_specs=[
                 _of_each_row(tile),
                 pl.BlockSpec((layer.tokens, layer.h), lambda i, step, *scalars: (0, 0)),
-                *(_matrices(layer.transposed, layer.h, wide, part) for part in parts),
-                *(_bias(wide, part) for part in biases),
+                *(_matrices(layer.transposed, layer.h, wide, block) for block in blocks),
+                *(_bias(wide, block) for block in biases),
             ],
             out_specs=(hidden_spec, _before_spec(layer)) if keep else hidden_spec,
             scratch_shapes=[
                 pltpu.VMEM((tile, layer.h), layer.dtype),
-                *(pltpu.VMEM((tile, wide), layer.sums) for _ in parts),
+                *(pltpu.VMEM((tile, wide), layer.sums) for _ in blocks),
             ],
         ),
-        compiler_params=_IN_ORDER,
+        compiler_params=_APART if layer.apart else _IN_ORDER,
         name="moe_up",
     )
 
