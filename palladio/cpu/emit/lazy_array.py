@@ -220,9 +220,9 @@ def number_array(e: Emitter, index: Int) -> LazyArray:
     return scalar_array(e, value, dtypes.INT32)
 
 
-def widths(extent: int) -> Iterator[tuple[int, int, int]]:
-    """An axis split into vectors: (first element, end, width), the widest first."""
-    start, width = 0, registers.LANES
+def widths(extent: int, lanes: int = registers.LANES) -> Iterator[tuple[int, int, int]]:
+    """An axis split into vectors of at most some lanes: (first element, end, width), the widest first."""
+    start, width = 0, lanes
     while start < extent:
         while width > extent - start:
             width //= 2

@@ -4,7 +4,7 @@ Packing a matrix takes as long as reading it from memory and writing it to a cac
 rows. If the matrix is contiguous across the summed axis, each of its lines is multiplied with all rows as it arrives,
 by the kernels of `row_kernel`. If it is contiguous along that axis, each element is read from memory once as in a
 `Gemv`: some of its rows stay in the first-level cache while all rows of the left operand are multiplied with them,
-four, two or one at a time.
+as many at a time as the registers hold the sums of.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
 from palladio.cpu.products.micro_kernel import multiply_pairs
 from palladio.cpu.products.operands import Element, PackSource, Range, RowReader
 from palladio.cpu.products.parts_kernel import PartsKernel, transposed_parts
-from palladio.cpu.products.row_kernel import RowKernel, heights, vectors_of
+from palladio.cpu.products.row_kernel import RowKernel, heights, most_sums, vectors_of
 from palladio.cpu.products.row_order import PARTS, divided, hardware_prefetches, parts_of_sums, row_order
 from palladio.cpu.products.rows_ahead import RowsAhead, distance_of
+from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
 TOGETHER = 4
-"""Rows of the left operand that are multiplied at a time."""
+"""The most rows of the left operand that are multiplied at a time with some rows of a matrix."""
 
 LOW, LOW_STEPS = 8, 8
 """Kernels of at most this many rows multiply this many rows of the matrix at a time."""
@@ -47,6 +48,10 @@ class FewRows(Gemv):
         matrix: the right operand in memory.
         pairs: whether an element of the operands is a pair of bfloat16; the summed axis has whole vectors of these.
         tallest: the most rows of a kernel; by default, as many as its registers hold.
+
+    Fields:
+        together: the rows of the left operand that are multiplied at a time, if the matrix is contiguous along the
+            summed axis.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class FewRows(Gemv):
     ) -> None:
         self.read(scope, lhs, rhs, sums, swapped=False)
         self.pairs = pairs
+        self.lanes = min(registers.LANES, host.current().vector_bytes // sums.itemsize)
+        self.together = max(1, min(TOGETHER, most_sums(sums, self.lanes) // ROWS))
         self.chains = 1  # or the order of a sum would depend on how many rows of the matrix a tile has
         self.lhs = lhs
         self.later = rhs.later
@@ -73,7 +80,9 @@ class FewRows(Gemv):
         self.divided = self.by_kernels and parts_of_sums(sums) > 0
         if self.divided:  # two rows take as long as the most
             self.heights = sorted({1, max(self.heights)})
-        padded = max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // TOGETHER) * TOGETHER
+        padded = (
+            max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // self.together) * self.together
+        )
         # The kernels read few steps of all rows at a time, which lie together.
         shape = (padded, self.depth + APART)
         if self.divided:
@@ -113,7 +122,7 @@ class FewRows(Gemv):
             self.multiply_across(count)
             return
         if self.there is None:
-            self.clear_rows(count, self.together(count))
+            self.clear_rows(count, self.in_whole(count))
         if self.along is not None:
             two = e.compare("icmp sle", e.index(count), i64(2))
             with e.when(two):
@@ -121,7 +130,7 @@ class FewRows(Gemv):
             with e.when(e.negated(two)):
                 self.multiply_all(self.along, ROWS, lambda: self.some(count))
         elif self.across is not None:
-            self.clear_sums(e.intrinsic("smax", I64, e.index(count), self.together(count)))
+            self.clear_sums(e.intrinsic("smax", I64, e.index(count), self.in_whole(count)))
             self.add_all(self.across, lambda: self.some(count))
 
     def copy_row(self, row: Int, element: Callable[[Int, int], V]) -> None:
@@ -300,17 +309,19 @@ class FewRows(Gemv):
             return k // HIGH_STEPS, row, k % HIGH_STEPS
         return self.e.binary("udiv", k, i64(HIGH_STEPS)), row, self.e.binary("urem", k, i64(HIGH_STEPS))
 
-    def together(self, count: Int) -> V:
-        """The rows that are multiplied four at a time. The last three are, with one of padding: a second pass over
-        the matrix, in a cache by then, would leave the memory idle.
+    def in_whole(self, count: Int) -> V:
+        """The rows that are multiplied `together` at a time. The last three of four are, with one of padding: a second
+        pass over the matrix, in a cache by then, would leave the memory idle.
         """
-        return self.e.binary("and", self.e.index(self.e.add(count, 1)), i64(-TOGETHER))
+        padding = 1 if self.together > 3 else 0
+        passes = self.e.binary("udiv", self.e.index(self.e.add(count, padding)), i64(self.together))
+        return self.e.index(self.e.mul(passes, self.together))
 
     def some(self, count: Int) -> Iterator[None]:
         """All rows, a few at a time, as `vectors`, `few` and `result`."""
-        e, whole = self.e, self.together(count)
-        with e.loop(0, whole, TOGETHER) as n:
-            self.choose(n, TOGETHER)
+        e, whole = self.e, self.in_whole(count)
+        with e.loop(0, whole, self.together) as n:
+            self.choose(n, self.together)
             yield
         yield from self.last_ones(whole, count)
 

@@ -41,7 +41,12 @@ class Gemv:
 
     Args:
         lhs, rhs: as in `Product`; the vectors are the rows of `lhs` or the columns of `rhs`, whichever are fewer.
+
+    Fields:
+        lanes: the most elements along the summed axis that are multiplied at a time.
     """
+
+    lanes = registers.LANES
 
     def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType) -> None:
         self.read(scope, lhs, rhs, sums, swapped=rhs.columns <= lhs.rows)
@@ -134,7 +139,7 @@ class Gemv:
         total: V | None = None
         if not places:
             return
-        for start, end, width in widths(self.depth):
+        for start, end, width in widths(self.depth, self.lanes):
             # The same number for the last rows as for all others, so that a sum does not depend on where a tile ends.
             together = max(1, min(ROWS, self.free) * self.vectors)
             chains = max(1, min(self.chains // together, (end - start) // width)) if width > 1 else 1

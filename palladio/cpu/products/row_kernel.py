@@ -113,10 +113,10 @@ class RowKernel:
                 total.set(multiply_add(e, value, e.splat(factor, registers.LANES), total.get()))
 
 
-def most_sums(sums: DType) -> int:
-    """The vectors of sums that the registers hold."""
+def most_sums(sums: DType, lanes: int = registers.LANES) -> int:
+    """The vectors of sums, of some lanes each, that the registers hold."""
     height, wide = host.current().sums
-    return height * wide // max(registers.LANES * sums.itemsize, host.current().vector_bytes)
+    return height * wide // max(lanes * sums.itemsize, host.current().vector_bytes)
 
 
 def heights(sums: DType) -> list[int]:
