@@ -17,14 +17,13 @@ from palladio.cpu.emit.emitter import Int, V, i64
 from palladio.cpu.emit.lazy_array import LINE_BYTES, StridedArray, cut, fill, widths
 from palladio.cpu.emit.llvm_types import I64, PTR
 from palladio.cpu.emit.scope import Scope
-from palladio.cpu.products.gemv import ROWS, STEPS, Gemv
+from palladio.cpu.products.gemv import ROWS, STEPS, Gemv, lanes_of
 from palladio.cpu.products.micro_kernel import multiply_pairs
 from palladio.cpu.products.operands import Element, PackSource, Range, RowReader
 from palladio.cpu.products.parts_kernel import PartsKernel, transposed_parts
 from palladio.cpu.products.row_kernel import RowKernel, heights, most_sums, vectors_of
 from palladio.cpu.products.row_order import PARTS, divided, hardware_prefetches, parts_of_sums, row_order
 from palladio.cpu.products.rows_ahead import RowsAhead, distance_of
-from palladio.cpu.runtime import host
 from palladio.types import dtypes
 from palladio.types.dtypes import DType
 
@@ -67,7 +66,7 @@ class FewRows(Gemv):
     ) -> None:
         self.read(scope, lhs, rhs, sums, swapped=False)
         self.pairs = pairs
-        self.lanes = min(registers.LANES, host.current().vector_bytes // sums.itemsize)
+        self.lanes = lanes_of(sums)
         self.together = max(1, min(TOGETHER, most_sums(sums, self.lanes) // ROWS))
         self.chains = 1  # or the order of a sum would depend on how many rows of the matrix a tile has
         self.lhs = lhs

@@ -36,6 +36,11 @@ STEPS = 16
 stored once for them. Contiguous rows are added `ROWS` at a time: with more, these were slower."""
 
 
+def lanes_of(sums: DType) -> int:
+    """The elements of a vector that takes one register, where registers must hold the sums of several vectors."""
+    return min(registers.LANES, host.current().vector_bytes // sums.itemsize)
+
+
 class Gemv:
     """A GEMV while it is emitted: `sums[vectors, free]`.
 
@@ -46,10 +51,9 @@ class Gemv:
         lanes: the most elements along the summed axis that are multiplied at a time.
     """
 
-    lanes = registers.LANES
-
     def __init__(self, scope: Scope, lhs: PackSource, rhs: PackSource, sums: DType) -> None:
         self.read(scope, lhs, rhs, sums, swapped=rhs.columns <= lhs.rows)
+        self.lanes = lanes_of(sums) if self.vectors > 1 else registers.LANES
         self.few = self.vectors_of(rhs if self.swapped else lhs)
         self.result = scope.arena.buffer(self.e, (self.vectors, self.free), sums)
 
