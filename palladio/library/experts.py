@@ -33,6 +33,7 @@ from palladio.library.checks import (
 )
 from palladio.library.grouped_matmul import ANY_ROWS
 from palladio.library.kernels.experts import (
+    SHARE,
     Layer,
     MatrixGradient,
     assignments_call,
@@ -46,7 +47,6 @@ from palladio.library.kernels.grouped import make_group_metadata
 from palladio.library.namesakes import on_hopper
 from palladio.library.staging import described, in_parts, row_bytes, rows_together, stored, zeros
 from palladio.library.tilings import (
-    SPREAD_GROUPS,
     gmm_tiling,
     groups_are_small,
     groups_are_spread,
@@ -63,7 +63,7 @@ MOST_ROWS = 1024
 """The most assignments of a tile: the sums of a tile are in memory until the activation."""
 
 SMALL_ROWS = 256
-"""As `MOST_ROWS`, for experts of a few assignments each, which are spread over the threads: several compute one with
+"""As `MOST_ROWS`, for experts of a few assignments each, which may be spread over the threads: several compute one with
 more. It does not depend on the number of threads, so that sums do not."""
 
 _KEPT = pl.KeptCalls()
@@ -570,17 +570,23 @@ def _with_tokens(layer: Layer, tokens: int, each: int, apart: bool) -> Layer:
     h, i, experts, rows, threads = layer.h, layer.i, layer.experts, tokens * each, pl.processor().threads
     wide = layer.parts * layer.wide * i
     tile = min(SMALL_ROWS if groups_are_small(rows, experts) else MOST_ROWS, pl.cdiv(rows, 16) * 16)
-    apart = apart and groups_are_spread(rows, h, wide, experts) and rows >= SPREAD_GROUPS * threads
-    up, down = _columns(rows, h, i, experts, apart), _columns(rows, i, h, experts)
-    if _columns(rows, h, wide, experts, apart) == wide:
+    # A token has `each` experts, so that at least as many have rows, but for experts that it names twice.
+    apart = apart and each >= threads and groups_are_spread(rows, h, wide, experts)
+    alone = apart or threads_of(rows, h, wide, experts) == 1
+    up, down = _columns(rows, h, i, experts, alone), _columns(rows, i, h, experts, threads_of(rows, i, h, experts) == 1)
+    if alone and i % SHARE == 0 and _columns(rows, h, wide, experts, alone) == wide:
         up = i
     sizes = {"tokens": tokens, "rows": pl.cdiv(rows, tile) * tile, "tile": tile}
     return replace(layer, **sizes, up_columns=up, down_columns=down, apart=apart)
 
 
-def _columns(rows: int, k: int, n: int, experts: int, spread: bool = False) -> int:
-    """The columns of a tile of a product of the layer: they are divided among the threads, unless experts are."""
-    if not spread and threads_of(rows, k, n, experts) > 1:
+def _columns(rows: int, k: int, n: int, experts: int, alone: bool) -> int:
+    """The columns of a tile of a product of the layer.
+
+    Args:
+        alone: whether one thread computes an expert; otherwise the columns are divided among the threads.
+    """
+    if not alone:
         rows, experts = ANY_ROWS, 1
     columns = gmm_tiling(rows, k, n, experts)[2]
     return columns if n % columns == 0 else n

@@ -28,7 +28,6 @@ from palladio.library.checks import (
 from palladio.library.grouped_matmul import gmm, product_of_one_group, tgmm
 from palladio.library.namesakes import EXECUTORS, on_hopper, require_hint
 from palladio.library.staging import (
-    LEAST_STAGED_ROWS,
     again,
     arrays_of,
     call_key,
@@ -46,6 +45,9 @@ from palladio.library.staging import (
 from palladio.library.tilings import matmul_tiling, tuned
 
 _KEPT = kept_calls()
+
+FEW_ROWS = 40
+"""The most rows that the CPU compiler may sum in another order than more: docs/reliability.md has them by processor."""
 
 _ON_CARD = 64, 64, 64
 """Tiles on a GPU of dtypes that are computed without tensor cores: blocks of the operands are in shared memory."""
@@ -195,8 +197,11 @@ def staged(x: Any, y: Any, tile: Tile, dtype: Any, interpret: Any = None, transp
 
 
 def is_group(m: int, rows: int, tile: Tile) -> bool:
-    """True if m rows are computed as one group: few rows, or fewer than those of a kernel with one tile of rows."""
-    return 4 < m <= LEAST_STAGED_ROWS or m < rows == tile[0]
+    """True if m rows are computed as one group: few rows, or fewer than those of a kernel with one tile of rows.
+
+    Few rows may be summed in another order than more, so that they are not divided among the threads.
+    """
+    return 4 < m <= FEW_ROWS or m < rows == tile[0]
 
 
 def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:

@@ -48,9 +48,9 @@ more rows are packed for some groups, which takes longer for more columns."""
 
 LONG_PIECE = 1024
 """The fewest columns of a tile of such groups, if other threads compute other groups. With more rows, up to as many
-columns are packed as fit `NEAR_SHARE` of the last level of cache."""
+columns are packed as fit `PACKED_SHARE` of the last level of cache."""
 
-NEAR_SHARE = 8
+PACKED_SHARE = 8
 """The part of the last level of cache, an eighth, that the packed columns of a group of a few rows take."""
 
 ROWS_READ = 16
@@ -147,17 +147,17 @@ def _columns(k: int, n: int, parts: int, few: int = 0, spread: bool = False) -> 
     host = pl.processor()
     granule = 2 * host.vector_bytes // SUM_BYTES  # a micro-kernel's sums are two vectors wide
     tk = k if k <= DEEPEST else evenly(k, DEEPEST, 1, granule)
+    share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES // tk
     if few:
         rows, level = (FEW_ROWS, 1) if _hardware_prefetches() else (min(few, FEW_TOGETHER), 0)
         near = max(MOST_COLUMNS, host.cache_bytes[level] // (2 * SUM_BYTES * rows))
         return tk, _even_columns(n, near, parts, granule, near if few <= MOST_VECTORS else MOST_COLUMNS)
-    share = host.cache_bytes[-1] // (2 * host.threads) // SUM_BYTES
     if spread:
-        near = host.cache_bytes[1] // (4 * SPREAD_SUMS)
+        near = min(share, host.cache_bytes[1] // (4 * SPREAD_SUMS))
         if _hardware_prefetches():
-            near = min(near, share // tk, host.cache_bytes[-1] // (NEAR_SHARE * SUM_BYTES * tk))
+            near = min(near, host.cache_bytes[-1] // (PACKED_SHARE * SUM_BYTES * tk))
         return tk, _even_columns(n, max(MOST_COLUMNS, near), parts, granule)
-    return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share // tk)), parts, granule)
+    return tk, _even_columns(n, min(MOST_COLUMNS, max(granule, PAIR_COLUMNS, share)), parts, granule)
 
 
 def threads_of(m: int, k: int, n: int, matrices: int) -> int:

@@ -120,7 +120,8 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
     monkeypatch.setattr(tilings, "BRIEF_OPERATIONS", 0)  # or so little work would not be spread
     sizes, found = [5, 0, 90, 30], []
     lhs, rhs, grad = (each.astype(dtype) for each in (normal(0, 130, 70), normal(1, 4, 70, 288), normal(2, 130, 288)))
-    many = normal(3, 16, 70, 288).astype(dtype)
+    many, deep = normal(3, 16, 70, 288).astype(dtype), normal(4, 288, 48).astype(dtype)
+    flipped = np.ascontiguousarray(deep.T).T
     for threads in ("1", "3"):
         monkeypatch.setenv("PALLADIO_NUM_THREADS", threads)
         for kept in (grouped_matmul._GMM, grouped_matmul._TGMM, sys.modules[matmul.__module__]._KEPT):
@@ -131,6 +132,7 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
             few = gmm(lhs[:10], many, [0, 5, *[0] * 10, 3, 2, 0, 0])  # by columns, or by groups
             row = matmul(lhs[:1], rhs[0])
             found.append([gmm(lhs, rhs, sizes), back, thin, few, row, tgmm(lhs.T, grad, sizes), matmul(lhs, rhs[0])])
+            found[-1] += [matmul(grad[:m], each) for m in (20, 30, 40) for each in (deep, flipped)]
     assert gmm_tiling(130, 70, 288)[2] < 288 and gmm_tiling(130, 288, 70)[2] < 70
     for one, three in zip(*found, strict=True):
         np.testing.assert_array_equal(one, three)

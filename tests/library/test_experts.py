@@ -92,9 +92,10 @@ def test_bfloat16_is_summed_in_float32():
     assert_close(out, reference(tokens, IDS, WEIGHTS, up, down), 8e-3)
 
 
-def test_an_expert_with_more_rows_than_a_tile_is_done_in_several(monkeypatch):
-    monkeypatch.setattr(experts, "SMALL_ROWS", 16)
-    tokens, ids, weights = normal(7, 40, H), np.zeros((40, 1), np.int64), np.ones((40, 1), np.float32)
+@pytest.mark.parametrize(("name", "count"), [("SMALL_ROWS", 40), ("MOST_ROWS", 70 * E)])
+def test_an_expert_with_more_rows_than_a_tile_is_done_in_several(name, count, monkeypatch):
+    monkeypatch.setattr(experts, name, 16)
+    tokens, ids, weights = normal(7, count, H), np.zeros((count, 1), np.int64), np.ones((count, 1), np.float32)
     ids[3:7] = 2
     assert_close(moe_mlp(tokens, ids, weights, UP, DOWN), reference(tokens, ids, weights, UP, DOWN))
 

@@ -49,8 +49,8 @@ class FewRows(Gemv):
         tallest: the most rows of a kernel; by default, as many as its registers hold.
 
     Fields:
-        together: the rows of the left operand that are multiplied at a time, if the matrix is contiguous along the
-            summed axis.
+        together: the rows of the left operand that are multiplied at a time where no kernel of `row_kernel` is.
+        line: room for a row of the left operand on its way to the order of `PartsKernel`.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class FewRows(Gemv):
         self.divided = self.by_kernels and parts_of_sums(sums) > 0
         if self.divided:  # two rows take as long as the most
             self.heights = sorted({1, max(self.heights)})
-        padded = (
-            max(map(self.padded, range(1, most + 1))) if self.by_kernels else -(-most // self.together) * self.together
-        )
+        padded = -(-most // self.together) * self.together
+        if self.by_kernels:
+            padded = max(map(self.padded, range(1, most + 1)))
         # The kernels read few steps of all rows at a time, which lie together.
         shape = (padded, self.depth + APART)
         if self.divided:
@@ -94,6 +94,7 @@ class FewRows(Gemv):
         self.ahead: RowsAhead | None = None
         shape = (0, 0) if self.there is not None else shape  # type: ignore[assignment]
         self.room = scope.arena.buffer(self.e, shape, dtypes.INT32 if pairs else sums)
+        self.line = scope.arena.buffer(self.e, (self.depth,), sums) if self.divided else None
         # The last columns, if they are not a whole vector, are computed with some before them again, in a vector of
         # sums after those of all columns.
         self.last = registers.LANES if self.by_kernels and self.free % registers.LANES else 0
@@ -138,23 +139,26 @@ class FewRows(Gemv):
         Args:
             element: its elements, from (step, width).
         """
-        e = self.e
-        if not self.divided:
-            for start, end, width in widths(self.depth):
-                with e.loop(start, end, width) as k:
+        e, line = self.e, self.line
+        for start, end, width in widths(self.depth):
+            with e.loop(start, end, width) as k:
+                if line is None:
                     self.room.put(e, self.place(row, k), element(k, width), width)
+                else:
+                    line.put(e, (k,), element(k, width), width)
+        if line is None:
             return
         # A step of each part at a time; those of parts that end before are not read.
         size, parts, rest = divided(self.depth, PARTS)
         starts, lanes = [part * size for part in range(parts + (rest > 0))], registers.LANES
         whole = (rest or size) // lanes * lanes
         with e.loop(0, whole, lanes) as k:
-            found = [element(e.add(k, start), lanes) for start in starts]
+            found = [line.at(e, (e.add(k, start),), lanes) for start in starts]
             for n, steps in enumerate(transposed_parts(e, [*found, *[found[0]] * (PARTS - len(found))])):
                 self.room.put(e, (e.add(k, n), row, 0), steps, PARTS)
         for part, start in enumerate(starts):
             with e.loop(whole, min(size, self.depth - start)) as k:
-                self.room.put(e, (k, row, part), element(e.add(k, start), 1), 1)
+                self.room.put(e, (k, row, part), line.at(e, (e.add(k, start),), 1), 1)
 
     def multiply_all(self, along: Element, most: int, parts: Callable[[], Iterable[None]]) -> None:
         """The sums of each of some parts with all rows of the matrix, some of these at a time."""
@@ -346,7 +350,7 @@ class FewRows(Gemv):
         chain: int,
         slots: dict[tuple[int, int, int], V],
     ) -> None:
-        if self.ahead is not None and width == registers.LANES:
+        if self.ahead is not None and width == self.lanes:
             joined = 2 if self.pairs else 1
             self.ahead.prefetch(self.e.mul(k, joined), width * joined)
         super().step(along, rows, k, width, chain, slots)

@@ -97,7 +97,7 @@ class PartsKernel:
 
 def transposed_parts(e: Emitter, parts: Sequence[V]) -> list[V]:
     """The elements of all parts at each step, from a vector of steps of each part."""
-    squares, found = transposed(e, [*parts]), []  # side by side: a power of two of steps is a multiple of `PARTS`
+    squares, found = transposed(e, [*parts]), []  # side by side: `LANES` is a multiple of `PARTS`
     for start in range(0, registers.LANES, PARTS):
         lanes = ", ".join(f"i32 {lane}" for lane in range(start, start + PARTS))
         for each in squares:

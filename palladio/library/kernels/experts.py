@@ -38,8 +38,8 @@ class Layer:
     Fields:
         tile: assignments of a step.
         up_columns, down_columns: the columns of a tile of each product.
-        apart: whether the experts of a tile of columns of the first product may run concurrently, on an executor that
-            stores only the rows that a kernel names.
+        apart: whether the experts of a tile of columns of `hidden` may run concurrently, on an executor that stores
+            only the rows that a kernel names.
         sums: the dtype of sums.
         biased: for each product, True if a bias is added.
     """
@@ -85,7 +85,7 @@ class Layer:
     def blocks(self) -> int:
         """The blocks of columns of the first product that a task multiplies: one if its tile has all of them.
 
-        Both parts are multiples of `SHARE` then, or their sums would have another order in one block.
+        Two blocks that are no multiples of `SHARE` may sum in another order than one, which is.
         """
         return 1 if self.up_columns == self.i and self.share > 1 else self.parts
 
@@ -192,7 +192,7 @@ _APART = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel"))
 
 
 def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
-    """The kernel from tokens to `hidden`: a task computes a block of its columns for all experts.
+    """The kernel from tokens to `hidden`: a task computes a block of its columns for all experts, or for one (`apart`).
 
     Args:
         keep: True for a second result, the inputs of the activation, `[rows, parts, wide * i]`.
@@ -386,7 +386,7 @@ def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
             ),
             scratch_shapes=[pltpu.VMEM((tile, layer.h), layer.dtype), pltpu.VMEM((tile, columns), layer.sums)],
         ),
-        compiler_params=_IN_ORDER,
+        compiler_params=_APART if layer.apart else _IN_ORDER,
         name="moe_hidden_gradient",
     )
 
