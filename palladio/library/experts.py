@@ -610,9 +610,8 @@ def expert_call(
         raise fail(pl.PalladioTypeError, rule, argument="expert_ids", got="a traced value")
     ids, biases = require_ids(expert_ids), (gate_up_bias, down_bias)
     shapes = expert_shapes(tokens, ids, expert_weights, gate_up, down, activation, biases, transposed)
-    h, i = shapes.h, shapes.i
     there = [bias for bias in biases if bias is not None]
-    sizes = (shapes.tokens, 0, h, i, shapes.experts, 0, i, h)
+    sizes = (shapes.tokens, 0, shapes.h, shapes.i, shapes.experts, 0, shapes.i, shapes.h)
     sums = wide_dtype(shapes.dtype)
     layer = Layer(*sizes, shapes.dtype, sums, activation, bool(transposed), shapes.biased)
     return ExpertCall(layer, ids, _on_host(expert_weights), (tokens, gate_up, down, *there), interpret)

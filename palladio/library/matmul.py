@@ -46,7 +46,7 @@ from palladio.library.tilings import matmul_tiling, tuned
 
 _KEPT = kept_calls()
 
-FEW_ROWS = 40
+MOST_UNDIVIDED = 40
 """The most rows that the CPU compiler may sum in another order than more: docs/reliability.md has them by processor."""
 
 _ON_CARD = 64, 64, 64
@@ -201,7 +201,7 @@ def is_group(m: int, rows: int, tile: Tile) -> bool:
 
     Few rows may be summed in another order than more, so that they are not divided among the threads.
     """
-    return 4 < m <= FEW_ROWS or m < rows == tile[0]
+    return 4 < m <= MOST_UNDIVIDED or m < rows == tile[0]
 
 
 def _is_tiled_group(m: int, k: int, n: int, tile: Tile) -> bool:

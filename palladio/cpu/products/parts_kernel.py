@@ -25,7 +25,7 @@ class PartsKernel:
     Fields:
         sums, dtype: the dtypes of the sums and of the left operand, and of the matrix.
         height: the rows of the left operand that are multiplied at a time. A kernel of height 1 multiplies only one.
-        steps: the rows of the matrix. Each row of the left operand has `PARTS` elements, of which the first are used.
+        steps: the number of rows of the matrix. The left operand has a stride of `PARTS` elements between its rows.
         apart: elements between the rows of sums.
     """
 

@@ -85,7 +85,8 @@ class Layer:
     def blocks(self) -> int:
         """The blocks of columns of the first product that a task multiplies: one if its tile has all of them.
 
-        Two blocks that are no multiples of `SHARE` may sum in another order than one, which is.
+        It stays two blocks where a part is not a multiple of `SHARE` columns: a single block of both might be, and be
+        summed in a different order.
         """
         return 1 if self.up_columns == self.i and self.share > 1 else self.parts
 
@@ -188,7 +189,12 @@ def assignments_call(layer: Layer, each: int) -> Any:
 
 
 _IN_ORDER = pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"))
-_APART = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel"))
+_CONCURRENT = pltpu.CompilerParams(dimension_semantics=("parallel", "parallel"))
+
+
+def _order_of_experts(layer: Layer) -> pltpu.CompilerParams:
+    """The semantics of the grid of a kernel that computes columns of `hidden`, or of its gradient."""
+    return _CONCURRENT if layer.apart else _IN_ORDER
 
 
 def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
@@ -249,7 +255,7 @@ def up_call(layer: Layer, steps: Array, keep: bool = False) -> Any:
                 *(pltpu.VMEM((tile, wide), layer.sums) for _ in blocks),
             ],
         ),
-        compiler_params=_APART if layer.apart else _IN_ORDER,
+        compiler_params=_order_of_experts(layer),
         name="moe_up",
     )
 
@@ -386,7 +392,7 @@ def hidden_gradient_call(layer: Layer, steps: Array) -> Any:
             ),
             scratch_shapes=[pltpu.VMEM((tile, layer.h), layer.dtype), pltpu.VMEM((tile, columns), layer.sums)],
         ),
-        compiler_params=_APART if layer.apart else _IN_ORDER,
+        compiler_params=_order_of_experts(layer),
         name="moe_hidden_gradient",
     )
 
