@@ -19,7 +19,7 @@ from palladio.cpu.runtime import native
 from palladio.cpu.runtime.callbacks import WORD, Responder, Stopped
 from palladio.cpu.runtime.machine_code import MachineCode
 from palladio.cpu.runtime.memory import POOL, address_of, fill, of_own_dtype, output
-from palladio.cpu.runtime.native import BRIEF_S, BRIEF_SPREAD_S, SMALL_ARENA
+from palladio.cpu.runtime.native import SMALL_ARENA
 from palladio.cpu.runtime.status import Deadlocked, Refetched, Status
 from palladio.cpu.runtime.workers import Work, run_tasks
 from palladio.ir.core import Eqn
@@ -211,11 +211,12 @@ def run(
         _run_here(compiled, addresses, sizes, 1, first)
         return
     work = tasks * weight
+    of_one, of_several = native.brief_seconds(native.has_openmp())
     if work > compiled.brief.value:
-        limit = BRIEF_SPREAD_S
+        limit = of_several
         seconds = _run_spread(compiled, addresses, sizes, tasks, knobs.thread_count(), arrays, first)
     else:
-        limit = BRIEF_S
+        limit = of_one
         started = time.perf_counter()
         _run_here(compiled, addresses, sizes, tasks, first)
         seconds = time.perf_counter() - started

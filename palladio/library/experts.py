@@ -569,9 +569,10 @@ def _with_tokens(layer: Layer, tokens: int, each: int, apart: bool) -> Layer:
     """
     h, i, experts, rows, threads = layer.h, layer.i, layer.experts, tokens * each, pl.processor().threads
     wide = layer.parts * layer.wide * i
-    tile = min(SMALL_ROWS if groups_are_small(rows, experts) else MOST_ROWS, pl.cdiv(rows, 16) * 16)
+    small = groups_are_small(rows, experts)
+    tile = min(SMALL_ROWS if small else MOST_ROWS, pl.cdiv(rows, 16) * 16)
     # A token has `each` experts, so that at least as many have rows, but for experts that it names twice.
-    apart = apart and each >= threads and groups_are_spread(rows, h, wide, experts)
+    apart = apart and small and each >= threads and groups_are_spread(rows, h, wide, experts)
     alone = apart or threads_of(rows, h, wide, experts) == 1
     up, down = _columns(rows, h, i, experts, alone), _columns(rows, i, h, experts, threads_of(rows, i, h, experts) == 1)
     if alone and i % SHARE == 0 and _columns(rows, h, wide, experts, alone) == wide:

@@ -26,6 +26,10 @@ PAIR_COLUMNS = 16
 """Tiles with a multiple of this many columns are multiplied in pairs of bfloat16, or float32 on tile registers, which
 sums in another order."""
 
+LEAST_OF_GROUPS = 128
+"""The fewest columns of a tile of a grouped product that divide the columns of many groups: with fewer, every thread
+lays out the rows of all groups for few products, so its groups are divided."""
+
 LEAST_TILE_ROWS = 8
 """The fewest rows of a tile if rows are divided: a product of up to four rows sums in another order."""
 
@@ -172,8 +176,8 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     """The tiling that `gmm` chooses for `[m, k] x [groups, k, n]`.
 
     Only the rows of a group are computed, so one tile has all rows, and no group spans two. Only the columns are
-    divided among the threads, so the number of tiles is a multiple of the number of threads, unless a few rows are
-    spread over them by many groups.
+    divided among the threads, so the number of tiles is a multiple of the number of threads, unless few rows or few
+    columns of many groups are spread over them by groups.
 
     Args:
         m, k, n: the sizes of the product, each at least 1.
@@ -182,18 +186,22 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     by_hardware = _hardware_prefetches()
     few = m if m <= (ROWS_OF_LONG_PIECES * groups if by_hardware else FEW_ROWS) else 0
     parts = threads_of(m, k, n, groups)
-    alone = by_hardware and parts == 1 and groups_are_small(m, groups)
-    if alone or groups_are_spread(m, k, n, groups):
+    alone, is_spread = by_hardware and parts == 1, groups_are_spread(m, k, n, groups)
+    if (alone or is_spread) and groups_are_small(m, groups):
         return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
+    if is_spread:
+        return m, *_columns(k, n, 1)
     if few and by_hardware and groups > 1:
         parts = max(1, min(parts, n // LONG_PIECE))
     return m, *_columns(k, n, parts, few)
 
 
 def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
-    """True if a grouped product of a few rows a group is spread over the threads by its groups, not by columns."""
+    """True if a grouped product of a few rows a group, or of few columns, is spread over the threads by its groups, not
+    by columns."""
     threads = threads_of(m, k, n, groups)
-    return m > MOST_VECTORS and groups_are_small(m, groups) and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
+    suits = groups_are_small(m, groups) or n < LEAST_OF_GROUPS * threads
+    return m > MOST_VECTORS and suits and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
 
 
 def groups_are_small(m: int, groups: int) -> bool:

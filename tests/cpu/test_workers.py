@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palladio.cpu.runtime import workers
+import palladio as pl
+from palladio.cpu import engine
+from palladio.cpu.runtime import native, workers
 from palladio.cpu.runtime.workers import run_tasks
 
 Array = np.ndarray[Any, Any]
@@ -250,3 +252,36 @@ def test_the_processor_time_of_the_tasks_is_told_without_what_they_waited() -> N
         return lambda first, last: time.sleep(0.05)
 
     assert 0 < run_tasks(2, 2, start) < 0.05
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(60, 1), (0, 4)])
+def test_calls_of_less_work_than_a_limit_are_not_spread_after_the_first(
+    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
+) -> None:
+    spread: list[int] = []
+    monkeypatch.setattr(native, "_of_openmp", lambda: None)  # or PyTorch's threads would run them
+    monkeypatch.setattr(native, "brief_seconds", lambda openmp: (limit, limit))
+    monkeypatch.setattr(engine, "run_tasks", lambda tasks, *rest: spread.append(tasks) or run_tasks(tasks, *rest))
+    monkeypatch.setenv("PALLADIO_NUM_THREADS", "2")
+    block = pl.BlockSpec((1, 64), lambda i: (i, 0))
+
+    def scaled(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * limit  # each limit has a kernel of its own
+
+    call = pl.pallas_call(
+        scaled,
+        pl.ShapeDtypeStruct((8, 64), np.float32),
+        grid=(8,),
+        in_specs=[block],
+        out_specs=block,
+        compiler_params=pl.CompilerParams(dimension_semantics=["parallel"]),
+        interpret="cpu",
+    )
+    x = np.random.default_rng(0).standard_normal((8, 64), dtype=np.float32)
+    for _ in range(4):
+        np.testing.assert_array_equal(call(x), x * limit)
+    assert spread == [8] * expected
+
+
+def test_threads_that_sleep_pay_for_more_work_than_those_of_openmp() -> None:
+    assert all(openmp < own for openmp, own in zip(*map(native.brief_seconds, (True, False)), strict=True))

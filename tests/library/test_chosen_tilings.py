@@ -122,6 +122,8 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
     lhs, rhs, grad = (each.astype(dtype) for each in (normal(0, 130, 70), normal(1, 4, 70, 288), normal(2, 130, 288)))
     many, deep = normal(3, 16, 70, 288).astype(dtype), normal(4, 288, 48).astype(dtype)
     flipped = np.ascontiguousarray(deep.T).T
+    tall, even, skewed = normal(5, 1100, 288).astype(dtype), [60, 140, *[0] * 4, *[90] * 10], [1000, *[6] * 15]
+    narrow = normal(6, 16, 288, 48).astype(dtype)
     for threads in ("1", "3"):
         monkeypatch.setenv("PALLADIO_NUM_THREADS", threads)
         for kept in (grouped_matmul._GMM, grouped_matmul._TGMM, sys.modules[matmul.__module__]._KEPT):
@@ -133,6 +135,7 @@ def test_results_have_the_same_bits_on_any_number_of_threads(dtype, monkeypatch)
             row = matmul(lhs[:1], rhs[0])
             found.append([gmm(lhs, rhs, sizes), back, thin, few, row, tgmm(lhs.T, grad, sizes), matmul(lhs, rhs[0])])
             found[-1] += [matmul(grad[:m], each) for m in (20, 30, 40) for each in (deep, flipped)]
+            found[-1] += [gmm(tall[: sum(sizes)], narrow, sizes) for sizes in (even, skewed)]
     assert gmm_tiling(130, 70, 288)[2] < 288 and gmm_tiling(130, 288, 70)[2] < 70
     for one, three in zip(*found, strict=True):
         np.testing.assert_array_equal(one, three)
@@ -257,7 +260,14 @@ def test_a_brief_product_near_one_thread_is_not_cut_for_others():
     assert gmm_tiling(200, 128, 128, 8)[2] == 128 == matmul_tiling(200, 128, 128)[2]
     if host.threads > 1:
         far = host.cache_bytes[1] // 4 // (1024 * 128) + 1
-        assert gmm_tiling(30, 1024, 128, far)[2] < 128 and gmm_tiling(100_000, 128, 128, 8)[2] < 128
+        assert gmm_tiling(30, 1024, 128, far)[2] < 128 and gmm_tiling(100_000, 128, 128, 3)[2] < 128
+
+
+def test_many_groups_of_few_columns_are_not_cut(monkeypatch):
+    monkeypatch.setattr(pl, "processor", lambda: pl.Processor("", 32, (32 << 10, 512 << 10, 32 << 20), 4))
+    assert gmm_tiling(100_000, 128, 384, 16)[2] == 384
+    assert gmm_tiling(100_000, 128, 384, 15)[2] == 96  # so few groups may take the threads different times
+    assert gmm_tiling(100_000, 128, 512, 16)[2] == 128
 
 
 def test_attention_has_blocks_for_every_thread(host):

@@ -375,6 +375,7 @@ sized:
   store i64 %chunk, ptr %chunk.place
   br i1 %spreads, label %spread, label %alone
 alone:
+  %alone.ns = load i64, ptr %alone_ns.place
   call void @run(ptr %job, i64 0)
   br label %measured
 spread:
@@ -385,7 +386,7 @@ spread:
 give:
   ret i32 %refused
 measured:
-  %limit = phi i64 [BRIEF_NS, %alone], [BRIEF_SPREAD_NS, %spread]
+  %limit = phi i64 [%alone.ns, %alone], [BRIEF_SPREAD_NS, %spread]
   %failed = load atomic i64, ptr %failure acquire, align 8
   %wrong = icmp ne i64 %failed, 0
   br i1 %wrong, label %fail, label %noted

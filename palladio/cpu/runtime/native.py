@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from palladio.base.dataclass import dataclass
-from palladio.cpu.runtime import entry
+from palladio.cpu.runtime import entry, workers
 from palladio.cpu.runtime.callbacks import POLL, Callback, Responder, Stopped
 from palladio.cpu.runtime.elf import Unknown, external
 from palladio.cpu.runtime.machine_code import LIGHT, SOON, MachineCode
@@ -46,8 +46,9 @@ TURNS = 16
 BRIEF_S, BRIEF_SPREAD_S = 300e-6, 450e-6
 """Seconds of work for which waking another thread does not pay: of one thread, and of several together.
 
-Another thread begins some 100 µs later, and is slower on data in the caches of the caller's core. Several threads need
-more time together than one, so the second limit is higher: a kernel at the limit does not alternate between calls.
+Another one of OpenMP begins some 100 µs later, and is slower on data in the caches of the caller's core. Several
+threads need more time together than one, so the second limit is higher: a kernel at the limit does not alternate
+between calls.
 """
 
 SMALL_ARENA = 1 << 14
@@ -96,6 +97,7 @@ _WORDS = (
     *("cleared", "caller"),  # of an arena, the words that are 0 at first, and the place of the callback's address or -1
     *("known", "dynamic", "axes"),  # the tasks of the axes of known size; the other axes, and their number
     *("first", "weight", "brief", "most_threads"),
+    "alone_ns",  # of work by the caller alone for which waking another thread does not pay
     *("tasks", "chunk", "threads", "next", "entered", "ended", "busy", "core"),  # the native code's own
     *("failure", "responders", "poll", "forked", "last", *_OF_OPENMP, *_OF_THE_C_LIBRARY, *_OF_CORES, "environment"),
 )
@@ -106,7 +108,6 @@ _SIZE = len(_WORDS) - 1 + FLOATING_POINT_WORDS
 
 _VALUES = {
     "POLL_NS": int(POLL_S * 1e9),
-    "BRIEF_NS": int(BRIEF_S * 1e9),
     "RESTED_NS": int(RESTED_S * 1e9),
     "PATIENCE_NS": int(PATIENCE_S * 1e9),
     "GATHER_NS": int(GATHER_S * 1e9),
@@ -324,7 +325,7 @@ class Calls:
         if memory is None or memory.nbytes < size:
             memory = POOL.take(size)
         try:
-            given = address_of(memory), threads, weight
+            given = address_of(memory), threads, weight, has_openmp()
             if given != self.given:
                 self.give(*given)
             self.responders[0].callbacks = self.calls[first].callbacks
@@ -342,12 +343,17 @@ class Calls:
             return status
         raise self.error()
 
-    def give(self, memory: int, threads: int, weight: int) -> None:
-        """Set the words that may differ between runs."""
+    def give(self, memory: int, threads: int, weight: int, openmp: bool) -> None:
+        """Set the words that may differ between runs.
+
+        Args:
+            openmp: whether the threads may be those of OpenMP; else they are Python's.
+        """
         self.given = ()
-        self.set(arenas=memory, most_threads=threads, weight=weight)
+        alone, _ = brief_seconds(openmp)
+        self.set(arenas=memory, most_threads=threads, weight=weight, alone_ns=int(alone * 1e9))
         self.respond(threads if self.is_connected else 1)
-        self.given = memory, threads, weight
+        self.given = memory, threads, weight, openmp
 
     def respond(self, threads: int) -> None:
         """Have responders for some threads."""
@@ -422,6 +428,20 @@ def _of_openmp() -> Mapping[str, int] | None:
 
 
 _IDLE: list[Calls] = []
+
+
+def has_openmp() -> bool:
+    """True if the threads of a call may be those of OpenMP."""
+    return "torch" in sys.modules
+
+
+def brief_seconds(openmp: bool) -> tuple[float, float]:
+    """Seconds of work for which waking another thread does not pay, of one thread and of several together.
+
+    Args:
+        openmp: whether the threads are OpenMP's.
+    """
+    return (BRIEF_S, BRIEF_SPREAD_S) if openmp else (workers.BRIEF_S, workers.BRIEF_SPREAD_S)
 
 
 def spread(call: Call, threads: int) -> float | None:

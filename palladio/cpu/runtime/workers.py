@@ -38,7 +38,11 @@ from palladio.cpu.runtime.memory import POOL
 TURNS = 16
 """The number of times that a worker takes tasks in a call: all end together, and interrupts are noticed soon."""
 
-BRIEF_S, NAP_S = 2e-3, 5e-6
+BRIEF_S, BRIEF_SPREAD_S = 800e-6, 1200e-6
+"""As those of `palladio.cpu.runtime.native` for OpenMP's threads, which poll for work. These sleep: another one begins
+some 300 µs later, or 600 after a rest."""
+
+POLLED_S, NAP_S = 2e-3, 5e-6
 """The time for which a caller polls whether its helpers have ended, and its sleep between two polls."""
 
 FORK_CHECK_S = 0.25
@@ -168,7 +172,7 @@ class _Job:
 
     def shut(self, gate: Any) -> None:
         """Take a gate. It polls first: most helpers leave soon, long before a sleeping caller would wake."""
-        until = time.perf_counter() + BRIEF_S
+        until = time.perf_counter() + POLLED_S
         while not gate.acquire(blocking=False):
             if time.perf_counter() < until:
                 time.sleep(NAP_S)
