@@ -481,13 +481,14 @@ class _Balanced:
 
         Up to `ROWS_READ` rows, a group takes as long as its matrix takes to arrive.
         """
+        counts = sizes.tolist()  # the matrices of the last call have pushed NumPy's functions out of the caches
         if rows <= ROWS_READ:
-            counts = sizes.tolist()  # the matrices of the last call have pushed NumPy's functions out of the caches
             some = len(counts) - counts.count(0)
             return bool(some == 0 or some >= self.threads)
-        sizes = np.asarray(sizes)
-        times = np.maximum(sizes[sizes > 0], ROWS_READ)
-        return bool(times.max(initial=0) * self.threads <= times.sum())
+        if max(ROWS_READ, *counts) * self.threads <= sum(counts):
+            return True
+        times = [max(count, ROWS_READ) for count in counts if count]
+        return bool(max(times, default=0) * self.threads <= sum(times))
 
     def prepared(self, arrays: Sequence[Array], rows: int) -> Callable[..., Array] | None:
         """As `prepared` of the product."""

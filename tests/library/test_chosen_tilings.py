@@ -231,6 +231,20 @@ def test_only_groups_with_a_matrix_count_for_which_kernel_runs(monkeypatch):
     assert spread == [(1 + 1) * 2] * 2  # a group and rows of no group, of half of the columns
 
 
+def test_groups_are_even_if_none_takes_longer_than_the_share_of_a_thread():
+    rng, found = np.random.default_rng(0), set()
+    for threads, groups in itertools.product((2, 3, 8), (1, 2, 8, 40)):
+        product = grouped_matmul._Balanced(None, lambda: None)
+        product.threads = threads
+        for scale in (2, 30, 300):
+            sizes = (rng.integers(0, scale, groups) * rng.integers(0, 2, groups)).astype(np.int32)
+            times = np.maximum(sizes[sizes > 0], tilings.ROWS_READ)
+            is_even = times.max(initial=0) * threads <= times.sum()
+            assert product.is_even(sizes, max(tilings.ROWS_READ + 1, sizes.sum())) == is_even
+            found.add(bool(is_even))
+    assert found == {True, False}
+
+
 def test_matrices_that_are_read_once_are_read_in_long_pieces(host):
     for m, choose in itertools.product((1, 3, 4), (matmul_tiling, gmm_tiling)):
         tn = choose(m, 4096, 1 << 16)[2]

@@ -432,7 +432,7 @@ _IDLE: list[Calls] = []
 
 def has_openmp() -> bool:
     """True if the threads of a call may be those of OpenMP."""
-    return "torch" in sys.modules
+    return "torch" in sys.modules and sys.platform == "linux"
 
 
 def brief_seconds(openmp: bool) -> tuple[float, float]:
