@@ -27,8 +27,8 @@ PAIR_COLUMNS = 16
 sums in another order."""
 
 LEAST_OF_GROUPS = 128
-"""The fewest columns of a tile of a grouped product that divide the columns of many groups: with fewer, every thread
-lays out the rows of all groups for few products, so its groups are divided."""
+"""The fewest columns of a tile where the columns of many groups are divided: with fewer, threads would lay out the rows
+of all groups for few products. The groups are divided among the threads then."""
 
 LEAST_TILE_ROWS = 8
 """The fewest rows of a tile if rows are divided: a product of up to four rows sums in another order."""
@@ -190,7 +190,7 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
     if (alone or is_spread) and groups_are_small(m, groups):
         return m, *_columns(k, n, 1, few if by_hardware else 0, spread=True)
     if is_spread:
-        return m, *_columns(k, n, 1)
+        return m, *_columns(k, n, max(1, n // LEAST_OF_GROUPS))
     if few and by_hardware and groups > 1:
         parts = max(1, min(parts, n // LONG_PIECE))
     return m, *_columns(k, n, parts, few)
@@ -198,7 +198,7 @@ def gmm_tiling(m: int, k: int, n: int, groups: int = 1) -> tuple[int, int, int]:
 
 def groups_are_spread(m: int, k: int, n: int, groups: int) -> bool:
     """True if a grouped product of a few rows a group, or of few columns, is spread over the threads by its groups, not
-    by columns."""
+    by columns alone."""
     threads = threads_of(m, k, n, groups)
     suits = groups_are_small(m, groups) or n < LEAST_OF_GROUPS * threads
     return m > MOST_VECTORS and suits and groups >= SPREAD_GROUPS * threads > SPREAD_GROUPS
