@@ -485,7 +485,7 @@ class _Balanced:
         if rows <= ROWS_READ:
             some = len(counts) - counts.count(0)
             return bool(some == 0 or some >= self.threads)
-        if max([ROWS_READ, *counts]) * self.threads <= sum(counts):
+        if max([ROWS_READ, *counts]) * self.threads <= sum(counts):  # most often so, and the times add up to no less
             return True
         times = [max(count, ROWS_READ) for count in counts if count]
         return bool(max(times, default=0) * self.threads <= sum(times))
